@@ -8,9 +8,9 @@
 The log's end is found once, when a read is planned: everything below it is read, nothing above it. The store's segments
 are mapped where they lie, so the files (a master's, a slave's, or a stopped broker's) must be on the executors' host.
 
-Columns, options and limits are in USAGE.md, for who uses it; the rooms' own first lines say where things are.
+Columns, options and limits are in USAGE.md, for users; the rooms' own first lines say where things are.
 
-What is named is imported when it is first asked for: `scan` and whoever else reads without Spark needs no PySpark.
+A name is imported when it is first used: `scan`, and every other reader without Spark, needs no PySpark.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LIES_IN = {
 
 
 def __getattr__(name: str) -> Any:
-    """What `__all__` names, when it is first asked for. Raises ImportError with the cause."""
+    """Return what `__all__` names, when it is first asked for. Raises ImportError with the cause."""
     if name not in _LIES_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = name_of(f"{__name__}.{_LIES_IN[name]}", name, f"slipstream.{name}")

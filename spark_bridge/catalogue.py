@@ -56,13 +56,13 @@ def kept_options(schema: StructType, given: Mapping[str, str]) -> dict[str, str]
 
 
 def _warn(names: str) -> None:
-    """Once for the same options: Spark plans a query several times."""
+    """Warn once for the same options: Spark plans a query several times."""
     if names not in _warned:
         _warned.add(names)
         log.warning(WITH_WARNING, names)
 
 
 def options_kept(schema: StructType) -> dict[str, str]:
-    """What a table keeps; nothing where the schema is not of one of this source's tables."""
+    """Return what a table keeps; nothing where the schema is not of one of this source's tables."""
     kept: dict[str, str] = next((field.metadata[METADATA] for field in schema.fields if METADATA in field.metadata), {})
     return dict(kept)

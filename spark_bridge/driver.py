@@ -64,7 +64,7 @@ def session(app_name: str = "slipstream", master: str = "local[2]", **conf: Any)
 
 
 def _running(conf: Mapping[str, Any]) -> SparkSession:
-    """The session of the user, who is told which of the settings asked for it does not have."""
+    """Return the running session, and warn about settings that it lacks."""
     running = SparkSession.builder.getOrCreate()
     lacking = [name for name, value in conf.items() if running.conf.get(name, None) != option_text(value)]
     if lacking:
@@ -95,7 +95,7 @@ def read(
     Spark does not prune the columns of a Python source itself: those left out here cost nothing, others are decoded.
     `where` may name any column; of its equalities those on topic, queue, tags and broker, and of its comparisons those
     on offsets and times become options of the read, so that nothing else is touched; Spark Connect shows no condition,
-    and filters all itself. What Spark is told later, `read(...).filter(...)`, is its own to do. With
+    and filters all itself. Conditions added later, `read(...).filter(...)`, are Spark's to apply. With
     `columnarSidecar=True` sealed segments that have a valid side file are read by Spark as Parquet, planned when this
     is called, bodies only of rows that meet `where`. With `placed` tasks of a read through Flight prefer the servers'
     hosts.
@@ -151,7 +151,7 @@ def _reader(
 
 
 def explain_read(frame: DataFrame) -> ReadPlan:
-    """What a frame reads of stores, as it would be planned now; `print` shows it.
+    """Return what a frame reads of stores, as it would be planned now; `print` shows it.
 
     A frame of `load()` or a temporary view goes on with the plan of its first use. Raises InvalidOption for a frame
     that reads none, and what a read would raise.
@@ -164,7 +164,7 @@ def explain_read(frame: DataFrame) -> ReadPlan:
 
 
 def _options_read(frame: DataFrame) -> list[dict[str, str]]:
-    """The options of each relation of ours that the frame is made of; Spark Connect shows those of tables alone."""
+    """Return the options of each relation of this source in the frame; Spark Connect shows those of tables alone."""
     if not hasattr(frame, "_jdf"):
         kept = options_kept(frame.schema)
         return [kept] if kept else []

@@ -60,7 +60,7 @@ def java_version(home: Path) -> int | None:
 
 
 def own_candidates(environment: Mapping[str, str], jvm_directories: tuple[Path, ...]) -> Iterator[Path]:
-    """Where this machine's own Java may be, the likeliest first."""
+    """Yield where this machine's own Java may be, the likeliest first."""
     if environment.get("JAVA_HOME"):
         yield Path(environment["JAVA_HOME"])
     on_path = shutil.which("java", path=environment.get("PATH", ""))

@@ -54,7 +54,7 @@ def map_segments(
     topics: Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """What `kernel` returns for all records of a store, or of some topics, as a DataFrame of `schema`.
+    """Return what `kernel` returns for all records of a store, or of some topics, as a DataFrame of `schema`.
 
     It returns a sequence with one array (numpy, Arrow or a list) for each column, all of one length, or None for
     nothing. Spark sends it to the executors, so it must be picklable. Options are those of a read.
@@ -108,7 +108,7 @@ class KernelReader(DataSourceReader):
         return self._planner.partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """What the kernel returns for one split; Spark makes up a partition without a value when there is none."""
+        """Yield the kernel's batches of one split; a partition without a value, which Spark makes up, has none."""
         if partition.value is not None:
             arrow_schema = to_arrow_schema(self._schema, timezone="UTC")
             columns = kernel_columns(self._kernel, self._schema, arrow_schema)

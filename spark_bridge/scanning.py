@@ -1,4 +1,4 @@
-"""A store as Arrow record batches, without Spark: for pandas, polars, DuckDB and whoever else reads Arrow.
+"""A store as Arrow record batches, without Spark: for pandas, polars, DuckDB and every other reader of Arrow.
 
     from slipstream import scan
 

@@ -1,6 +1,6 @@
 """Spark's entry: a store as a table, planned once on the driver and read in place by the executors.
 
-The plan is made where Spark asks for partitions; executors are told the log's end with their splits and never ask
+The plan is made where Spark asks for partitions; executors get the log's end with their splits and never ask
 again. They import this package, `store` and how remoting is spoken; nothing else of the engine, nothing compiled.
 """
 
@@ -56,7 +56,7 @@ def _restored(place: str, options: dict[str, str]) -> DataSource:
 
 
 def _importable_from() -> str:
-    """What has to be on sys.path: as it was given, which may lie in an archive."""
+    """Return what has to be on sys.path: as it was given, which may lie in an archive."""
     return str(Path(__file__).parents[__name__.count(".")])
 
 
@@ -64,7 +64,7 @@ _restored.__module__ = "__main__"  # so that the function itself is pickled, and
 
 
 class RocketMQSource(DataSource):
-    """`spark.read.format("rocketmq")`."""
+    """The data source `spark.read.format("rocketmq")` and its stream."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (_importable_from(), self.options)
@@ -76,7 +76,7 @@ class RocketMQSource(DataSource):
 
     @in_one_line
     def schema(self) -> StructType:
-        """All columns, or those of the option `columns`; a schema given by the user prunes them, too."""
+        """Return all columns, or those of the option `columns`; a schema that the user gives prunes them, too."""
         creation = options_of_creation(self.options)
         given = self.options if creation is None else creation
         options = parse_options(without_stream_only(given))
@@ -99,13 +99,13 @@ class RocketMQSource(DataSource):
 
     @in_one_line
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        """A streaming query's sink."""
+        """Return a streaming query's sink."""
         from spark_bridge.sink.writer import RocketMQStreamWriter
 
         return RocketMQStreamWriter(schema, self.options, overwrite=overwrite, to=self._append())
 
     def _append(self) -> Any:
-        """What brings a task's rows to a log: that of its own host, or one behind a Flight server."""
+        """Return what brings a task's rows to a log: that of its own host, or one behind a Flight server."""
         if is_flight(self.options.get("path", "")):
             from spark_bridge.flight.put_client import append
         else:
@@ -157,7 +157,7 @@ class RocketMQReader(DataSourceReader):
 
     @in_one_line
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of one split; Spark makes up a partition without a value when there is none."""
+        """Yield one split's batches; a partition without a value, which Spark makes up, has none."""
         if partition.value is None:
             return
         if self.options.flights is not None:
@@ -174,7 +174,7 @@ class RocketMQReader(DataSourceReader):
 
 @contextmanager
 def first_plan_kept() -> Iterator[None]:
-    """What was removed since the plan is told with what makes another plan."""
+    """Add to a 'removed' error the hint to load the frame again."""
     try:
         yield
     except (SegmentRemoved, QueueEntriesRemoved) as error:

@@ -20,7 +20,7 @@ PARTS = ("bin", "jars", "sbin")
 
 
 def installed(package: str) -> Path | None:
-    """Where a package lies, if as files."""
+    """Return the folder of a package; None where it is not one folder of files."""
     spec = find_spec(package)
     places = [] if spec is None else list(spec.submodule_search_locations or ())
     return Path(places[0]) if len(places) == 1 and Path(places[0]).is_dir() else None
@@ -50,7 +50,7 @@ def make(home: Path) -> Path | None:
 
 
 def keep() -> Path | None:
-    """Make the one of this environment; None where there can be none."""
+    """Make this environment's SPARK_HOME; None where it cannot be made."""
     return make(Path(sys.prefix) / KEPT_NAME)
 
 

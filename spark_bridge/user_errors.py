@@ -95,25 +95,25 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise self._error
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Raises why."""
+        """Raise the reason for the refusal."""
         self._refuse()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Raises why."""
+        """Raise the reason for the refusal."""
         self._refuse()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Raises why."""
+        """Raise the reason for the refusal."""
         self._refuse()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Raises why."""
+        """Raise the reason for the refusal."""
         self._refuse()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Raises why."""
+        """Raise the reason for the refusal."""
         self._refuse()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Raises why."""
+        """Raise the reason for the refusal."""
         self._refuse()

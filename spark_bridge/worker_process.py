@@ -18,7 +18,7 @@ def module_run() -> str:
 
 
 def keep_modules() -> None:
-    """In a process of Spark's daemon: what is loaded now stays.
+    """Exclude what is loaded now from garbage collection, in a process of Spark's daemon.
 
     Such a process looks through all its objects for garbage after each task and each plan. Modules are nearly all there
     is, and never garbage: for a small read that takes as long as all else in Python.
@@ -29,7 +29,7 @@ def keep_modules() -> None:
 
 
 def keep_buffers() -> None:
-    """In the same processes: what Arrow frees stays, by the C library's rules (`records.freed_memory`).
+    """Keep what Arrow frees, in the same processes, by the C library's rules (`records.freed_memory`).
 
     Its own pool gives back pages that were free for ten milliseconds, which a batch takes on its way to Spark.
     """

@@ -1,6 +1,6 @@
 """Builds the side file of one sealed segment: Parquet file first, manifest last, both whole or not there.
 
-It goes in small steps, so that whoever runs it can beat a heartbeat, show progress and stop between them.
+It works in small steps, so that its caller can beat a heartbeat, show progress and stop between them.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class _Rows:
 
 
 def _difference(batch: pa.RecordBatch, beside: pa.RecordBatch) -> str:
-    """Which row, and which column of it."""
+    """Return the first row and column that differ, in words."""
     for row in range(min(len(batch), len(beside))):
         for place, name in enumerate(COLUMN_NAMES):
             if batch.column(place)[row] != beside.column(place)[row]:

@@ -29,7 +29,7 @@ LOWEST_PENDING = int(NOT_FOR_QUEUES & -NOT_FOR_QUEUES)
 
 
 class SideRows:
-    """Some rows: columns of a side file by name, read when they are asked for."""
+    """Columns of a side file by name, read when they are asked for."""
 
     def __init__(self, read: Callable[[str], pa.ChunkedArray]) -> None:
         self.column = read
@@ -47,7 +47,7 @@ class SideRows:
         return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
     def of_topic(self, topic: str) -> Mask:
-        """Which rows are of that topic."""
+        """Return which rows are of a topic."""
         names, codes = self.topics()
         is_its: Mask = codes == (names.index(topic) if topic in names else -1)
         return is_its
@@ -61,7 +61,7 @@ class Question(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What a split and a scan's conditions want of a segment's rows; `later` is left to ask of the records."""
+    """The rows of a segment that a split and a scan's conditions want; `later` is left to ask of the records."""
 
     start: int
     end: int
@@ -71,7 +71,10 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, split: RangeSplit, row_filter: RowFilter | None, names: frozenset[str]) -> Wanted | None:
-        """None where columns of these names do not tell: keys go by unique ones, multi-dispatch by a property."""
+        """Return the wish for columns of these names; None where they do not tell.
+
+        Keys go by unique ones, multi-dispatch by a property.
+        """
         selection = split.selection
         if selection.keys is not None or any(map(is_lmq, selection.topics or ())):
             return None
@@ -92,7 +95,7 @@ class Wanted(NamedTuple):
         return any(_rules_out(condition, limits) for condition in self.conditions)
 
     def mask(self, rows: SideRows, limits: Limits) -> Mask | None:
-        """Which of the rows are wanted; None is all of them."""
+        """Return which rows are wanted; None: all of them."""
         mask: Mask | None = None
         for question in self.questions(limits):
             meets = question.meets(rows)
@@ -102,7 +105,7 @@ class Wanted(NamedTuple):
         return None if mask is None or (len(mask) and mask.all()) else mask
 
     def questions(self, limits: Limits) -> Iterator[Question]:
-        """What has to be asked of rows within the limits."""
+        """Yield what has to be asked of rows within the limits."""
         selection = self.selection
         low, high = limits.get("sysFlag", (-1, -1))
         if low < 0 or high >= LOWEST_PENDING:
@@ -219,7 +222,7 @@ def _without_system(limits: tuple[str, str] | None) -> bool:
 
 
 def _of_queues(rows: SideRows, selection: Selection) -> Mask:
-    """Which rows are of the topics and queues selected."""
+    """Return which rows are of the selected topics and queues."""
     names, codes = rows.topics()
     if _only_hides_system(selection):
         ours: Mask = np.array([not is_system_topic(name) for name in names], np.bool_)[codes]
@@ -235,7 +238,7 @@ def _of_queues(rows: SideRows, selection: Selection) -> Mask:
 
 
 def _inside_bounds(rows: SideRows, selection: Selection) -> Mask:
-    """Which rows no bounds of their queue exclude."""
+    """Return which rows are inside their queues' bounds."""
     names, codes = rows.topics()
     queue_ids, queue_offsets = rows.numbers("queueId"), rows.numbers("queueOffset")
     code_of = {name: code for code, name in enumerate(names)}
@@ -249,12 +252,12 @@ def _inside_bounds(rows: SideRows, selection: Selection) -> Mask:
 
 
 def _inside_times(rows: SideRows, selection: Selection) -> Mask:
-    """Which rows no bounds in time exclude."""
+    """Return which rows are inside the bounds in time."""
     stored_ms = rows.numbers("storeTimestamp") // MICROSECONDS
     return inside_times(stored_ms, selection, lambda queue_id: rows.numbers("queueId") == queue_id, rows.of_topic)
 
 
 def _as_mask(values: Any) -> Mask:
-    """As a numpy array; null is no."""
+    """Return the values as a numpy array; null becomes False."""
     mask: Mask = np.asarray(pc.fill_null(values, False))
     return mask

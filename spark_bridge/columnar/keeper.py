@@ -1,7 +1,7 @@
 """Keeps the side files of a store that grows up to date, in steps so small that a heartbeat can beat between them.
 
-Whoever runs it says from where to where the log goes. A disk without room, or somebody else at work in the folder, is
-waited for; what a file of the store says wrong is a refused segment, never an end.
+The caller says where the log begins and ends. A full disk, or another process at work in the folder, is waited for. A
+malformed file of the store is a refused segment; it never ends the work.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Keeper:
         self.done_offset = self.built = self.refused = self.waits_for = 0
 
     def step(self, low: int, end: int, now_ms: int) -> int:
-        """One small step for the log in [low, end); 0 when there is nothing to do for now.
+        """Do one small step for the log in [low, end); return 0 when there is nothing to do for now.
 
         Raises OSError for a disk that fails, ForeignFile, and what is wrong with the store's files.
         """
@@ -86,7 +86,7 @@ class Keeper:
         self.waits_for, self._wait_until_ms = number, now_ms + WAIT_MS
 
     def _round(self, low: int, end: int, now_ms: int) -> Generator[int, None, None]:
-        """All that is to do for the log as it is now."""
+        """Yield all that is to do for the log as it is now."""
         length = self._files.segment_bytes
         there = {base for base, size in named_files(self._files.directory) if size == length}
         bases = tuple(sorted(base for base in there if low <= base and base + length <= end))

@@ -95,7 +95,7 @@ class OpenSide:
         os.close(self._fd)
 
     def _compare(self, group: int, names: Iterable[str]) -> None:
-        """Each column chunk once, as long as the file stays as it is."""
+        """Compare the sum of each column chunk once, as long as the file stays as it is."""
         wanted = [name for name in names if (self._identity, group, name) not in _compared]
         if not wanted:
             return
@@ -116,7 +116,7 @@ def is_sealed(log: LogExtent, base_offset: int) -> bool:
 
 
 def _limits(group: pq.RowGroupMetaData) -> Limits:
-    """What the footer says of the columns of one row group."""
+    """Return what the footer says of the columns of one row group."""
     limits: dict[str, tuple[Any, Any]] = {}
     for at in range(group.num_columns):
         column = group.column(at)

@@ -61,7 +61,7 @@ class ParquetFile:
             raise
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """More rows. Raises OSError."""
+        """Add rows; a full row group is written. Raises OSError."""
         while len(batch):
             part = batch[: ROW_GROUP_ROWS_MAX - self._held_rows]
             batch = batch[len(part) :]
@@ -101,7 +101,7 @@ class ParquetFile:
 
 
 def data_file(fd: int, sha256: str) -> DataFile:
-    """What the manifest says of a Parquet file that was just written: its parts and their sums."""
+    """Return what the manifest says of a Parquet file that was just written: its parts and their sums."""
     with os.fdopen(os.dup(fd), "rb") as file:
         metadata = pq.read_metadata(file)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -124,7 +124,7 @@ def data_file(fd: int, sha256: str) -> DataFile:
 
 
 class _Sink:
-    """What Arrow writes to: a descriptor, through the calls in which tests make disks fail."""
+    """The file that Arrow writes to: a descriptor, through the calls in which tests make disks fail."""
 
     def __init__(self, fd: int) -> None:
         self._fd, self._at, self.closed = fd, 0, False
@@ -132,7 +132,7 @@ class _Sink:
         self.digest = hashlib.sha256()
 
     def write(self, data: bytes | memoryview) -> int:
-        """All of it, at the end."""
+        """Write all the data at the end."""
         view = memoryview(data).cast("B")
         if self.is_over:
             return len(view)
@@ -142,22 +142,22 @@ class _Sink:
         return len(view)
 
     def tell(self) -> int:
-        """How much was written."""
+        """Return the number of bytes written."""
         return self._at
 
     def flush(self) -> None:
-        """`finish` syncs."""
+        """Do nothing: `finish` syncs the file."""
 
     def writable(self) -> bool:
-        """As files say it."""
+        """True, as pyarrow asks a file."""
         return True
 
     def readable(self) -> bool:
-        """As files say it."""
+        """False, as pyarrow asks a file."""
         return False
 
     def seekable(self) -> bool:
-        """As files say it."""
+        """False, as pyarrow asks a file."""
         return False
 
     def close(self) -> None:

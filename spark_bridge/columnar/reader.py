@@ -35,14 +35,14 @@ logger = logging.getLogger("slipstream.spark")
 
 
 class SideFigures:
-    """Of which segments the rows came from side files, and which were looked through in place, whole or in part."""
+    """Segments whose rows came from side files, and segments read in place, whole or in part."""
 
     def __init__(self) -> None:
         self.from_side_files: set[tuple[str, int]] = set()
         self.in_place: set[tuple[str, int]] = set()
 
     def by_name(self) -> dict[str, int]:
-        """How many segments, of either kind."""
+        """Return the number of segments of either kind, by name."""
         return {"fromSideFiles": len(self.from_side_files), "inPlace": len(self.in_place)}
 
 
@@ -56,7 +56,7 @@ def read_split(
     split: Split, columns: Sequence[Column], schema: pa.Schema, rows: RowOptions = DEFAULT_ROWS,
     row_filter: RowFilter | None = None, figures: SideFigures | None = None,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """As `records.reader.read_split`, by side files where `rows` wants them and they cover what is asked.
+    """Read a split like `records.reader.read_split`, from side files where `rows` allows and they cover what is asked.
 
     Damage that is looked for (`mode=permissive`, `verifyCrc=body`) is looked for in the segment. Raises the same.
     """
@@ -122,7 +122,7 @@ def _only_columns(columns: Sequence[Column]) -> bool:
 
 
 def _names(columns: Sequence[Column], with_records: bool) -> list[str]:
-    """What is read of the side file to make these columns."""
+    """Return the columns of the side file that have to be read to make these."""
     names = {side_name(column.name) for column in columns} & NAMES
     if with_records:
         names |= {POSITION, SIZE}

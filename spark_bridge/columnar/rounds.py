@@ -43,7 +43,7 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far one segment is that is being built."""
+    """The progress of one segment that is being built."""
 
     base_offset: int
     done_bytes: int

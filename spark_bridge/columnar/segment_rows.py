@@ -85,17 +85,17 @@ class SegmentRows:
 
     @property
     def last_offset(self) -> int:
-        """Of the last record."""
+        """Return the offset of the last record."""
         return int(self._window.offsets(self._starts[-1][-1:])[0])
 
     @property
     def first_offset(self) -> int:
-        """Of the first record."""
+        """Return the offset of the first record."""
         return int(self._window.offsets(self._starts[0][:1])[0])
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record."""
+        """Return the offset behind the last record."""
         return self._window.base_offset + self.done_bytes
 
     def samples(self) -> tuple[Sample, ...]:

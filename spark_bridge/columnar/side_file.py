@@ -46,7 +46,7 @@ SUMS_HEX = re.compile(r"(?:[0-9a-f]{16})*")
 
 
 class State(Enum):
-    """What a segment's side file is good for; all but VALID are read in the log."""
+    """The state of a segment's side file; all but VALID are read in the log."""
 
     VALID = "valid"
     MISSING = "missing"
@@ -95,7 +95,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a side file says of itself. Offsets are the log's; `rows` is all records, one row each.
+    """The description of a side file. Offsets are the log's; `rows` is all records, one row each.
 
     `not_for_queues` of them are prepared or rolled back (sysFlag); `topics` is None where there are more than
     TOPICS_MAX. `inode` and `mtime_ns` are the segment's when it was read; a copy has others. `why_not` is empty, or
@@ -161,7 +161,7 @@ def check(root: Path | str, commitlog: Path | str, base_offset: int, segment_byt
 
 
 def read_manifest(root: Path | str, base_offset: int) -> Manifest | None:
-    """What the manifest says, each field checked; None without one. Raises ValueError, AccessDenied, OSError."""
+    """Return what the manifest says, each field checked; None without one. Raises ValueError, AccessDenied, OSError."""
     fields = summed_json.read(manifest_path(root, base_offset), MANIFEST_BYTES_MAX)
     return None if fields is None else _manifest(fields, base_offset)
 
@@ -201,7 +201,7 @@ def digest_of(fd: int, start: int, end: int) -> str:
 
 
 def _staleness(manifest: Manifest, commitlog: Path, base_offset: int, segment_bytes: int) -> str:
-    """Why the manifest is not of the segment that lies there; empty when it is. Raises SegmentRemoved, OSError."""
+    """Return why the manifest is not of the segment there; empty when it is. Raises SegmentRemoved, OSError."""
     fd = SegmentFiles(commitlog, segment_bytes).descriptor(base_offset)
     try:
         if manifest.segment_bytes != segment_bytes:
@@ -244,7 +244,7 @@ def _fields(manifest: Manifest) -> dict[str, Any]:
 
 
 def _manifest(fields: dict[str, Any], base_offset: int) -> Manifest:
-    """Raises ValueError."""
+    """Make a manifest of its JSON fields. Raises ValueError."""
     if fields.pop("format", None) != FORMAT:
         raise ValueError(f"it is of another format than {FORMAT}")
     require_fields(fields, *Manifest.__slots__)

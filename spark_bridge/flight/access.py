@@ -23,7 +23,7 @@ class Call(flight.ServerMiddleware):  # type: ignore[misc]
         self._at_end: list[Callable[[], None]] = []
 
     def at_end(self, done: Callable[[], None]) -> None:
-        """Have this done then."""
+        """Call `done` when the call ends."""
         self._at_end.append(done)
 
     def call_completed(self, exception: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""A read whose stores lie on other hosts: planned by their Flight servers, read in place by whoever has a replica.
+"""A read whose stores lie on other hosts: planned by their Flight servers, read in place where a replica is.
 
 A task holds a ticket. Where `replicaPath` is a replica of the ticket's broker that has come far enough, it is read as
 any store on this host; else the replicas' servers are asked, one after the other, from a different first one each
@@ -42,7 +42,7 @@ _served: dict[tuple[int, str], ServedStore] = {}
 
 @dataclass(frozen=True)
 class RemoteSplit:
-    """What a task reads, and where it may."""
+    """The part of a read that a task has, and the places where it may read it."""
 
     ticket: bytes
     locations: tuple[str, ...]
@@ -156,7 +156,7 @@ def _in_place(split: RemoteSplit) -> Iterator[pa.RecordBatch]:
 
 
 def _store_at(root: str) -> ServedStore:
-    """This worker's view of the store on its host, kept from task to task."""
+    """Return this worker's view of the store on its host, kept from task to task."""
     key = os.getpid(), root
     if key not in _served:
         _served.clear()

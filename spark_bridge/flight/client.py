@@ -1,4 +1,4 @@
-"""A client of a Flight server of ours: plans, tickets, and batches that go on where a server was lost.
+"""A client of Slipstream's Flight server: plans, tickets, and batches that go on where a server was lost.
 
     reader = read_remote("grpc://replica:8815", ScanRequest(("orders",), ("queueId", "body")), token=TOKEN)
 
@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 
 
 class RemotePlan(NamedTuple):
-    """What a server planned. `records` and `log_bytes` are -1 where they are not known without reading."""
+    """The plan of a server. `records` and `log_bytes` are -1 where they are not known without reading."""
 
     schema: pa.Schema
     tickets: tuple[bytes, ...]
@@ -60,11 +60,11 @@ class PutCall:
         self.writer, self._reader = writer, reader
 
     def send(self, batch: pa.RecordBatch) -> None:
-        """One batch; waits where the server does."""
+        """Send one batch; wait while the server does."""
         self.writer.write_batch(batch)
 
     def answer(self) -> bytes:
-        """What the server says when it has all and has done with it."""
+        """Return what the server says when it has all and has done with it."""
         self.writer.done_writing()
         answer = self._reader.read()
         if answer is None:
@@ -73,7 +73,7 @@ class PutCall:
         return body
 
     def reason(self, error: BaseException) -> BaseException:
-        """Why a write failed, which closing tells better."""
+        """Return why a write failed: closing gives a better error."""
         try:
             self.writer.close()
         except (pa.ArrowException, OSError) as better:
@@ -114,18 +114,18 @@ class RemoteStore:
         self._client.close()
 
     def store(self, timeout_s: float = CALL_S) -> dict[str, Any]:
-        """Whose log is served: brokerName, minPhysicalOffset, maxPhysicalOffset, segmentBytes, version..."""
+        """Return the served log: brokerName, minPhysicalOffset, maxPhysicalOffset, segmentBytes, version..."""
         status: dict[str, Any] = self.ask(STORE_ACTION, b"", timeout_s)
         return status
 
     def ask(self, action: str, body: bytes, timeout_s: float = CALL_S) -> Any:
-        """What an action answers with, from JSON."""
+        """Return what an action answers with, from JSON."""
         asked = flight.Action(action, body)
         (result,) = self._asked(lambda options: list(self._client.do_action(asked, options)), timeout_s)
         return json.loads(result.body.to_pybytes())
 
     def explained(self, request: ScanRequest) -> Any:
-        """What the request would touch, from JSON (`spark_bridge.flight.explaining`)."""
+        """Return what the request would touch, from JSON (`spark_bridge.flight.explaining`)."""
         return self.ask(EXPLAIN_ACTION, request.encoded())
 
     def topics(self, prefix: str = "") -> dict[str, int]:
@@ -134,7 +134,7 @@ class RemoteStore:
         return {json.loads(info.descriptor.command)["topics"][0]: info.total_records for info in infos}
 
     def schema(self, request: ScanRequest) -> pa.Schema:
-        """What the rows of a request look like."""
+        """Return what the rows of a request look like."""
         return self._asked(lambda options: self._client.get_schema(_descriptor(request), options)).schema
 
     def plan(self, request: ScanRequest) -> RemotePlan:
@@ -165,7 +165,7 @@ class RemoteStore:
                 reader.cancel()
 
     def table(self, request: ScanRequest) -> list[pa.RecordBatch]:
-        """All rows of a metadata table, of one moment."""
+        """Return all rows of a metadata table, of one moment."""
         tickets = self.plan(request).tickets
         deadline = time.monotonic() + RETRY_S
         while True:
@@ -193,7 +193,7 @@ class RemoteStore:
             raise
 
     def _asked(self, call: Callable[[Any], Result], timeout_s: float = CALL_S) -> Result:
-        """What a call gives; a server that has as many as it takes is asked again, for a while."""
+        """Make a call; ask again for a while where the server has as many streams as it takes."""
         deadline = time.monotonic() + RETRY_S
         while True:
             try:

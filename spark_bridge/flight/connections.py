@@ -34,7 +34,7 @@ class Peer(NamedTuple):
 
 
 def peer_of(text: str) -> Peer:
-    """From gRPC's words: `ipv4:127.0.0.1:4242`, `ipv6:[::1]:4242` (percent signs and all). Raises ValueError."""
+    """Parse gRPC's words: `ipv4:127.0.0.1:4242`, `ipv6:[::1]:4242` (percent signs and all). Raises ValueError."""
     _family, _colon, rest = unquote(text).partition(":")
     host, _colon, port = rest.rpartition(":")
     return _plain(host.strip("[]"), int(port))
@@ -48,7 +48,7 @@ def _plain(host: str, port: int) -> Peer:
 
 
 class Unasked:
-    """How much has come over each connection since a call on it was let in."""
+    """The bytes that have come over each connection since a call on it was let in."""
 
     def __init__(self) -> None:
         self._called: set[Peer] = set()
@@ -59,7 +59,7 @@ class Unasked:
         self._called.add(peer)
 
     def too_much(self, received: Mapping[Peer, int], streaming: Collection[Peer]) -> set[Peer]:
-        """Of connections and all that has come over them, those to hang up on.
+        """Return the connections to close, from the bytes that each has sent.
 
         A stream's client sends what is asked for: rows, or word that it has room, which adds up.
         """
@@ -79,7 +79,7 @@ def established(port: int) -> list[Peer]:
 
 
 def received(port: int) -> dict[Peer, int]:
-    """How many bytes have come over each of them; none where the kernel does not count."""
+    """Return how many bytes have come over each of them; none where the kernel does not count."""
     return {peer: _received(connection) for peer, connection in _connections(port)}
 
 
@@ -103,7 +103,10 @@ def hang_up(port: int, on: Callable[[Peer], bool]) -> int:
 
 
 def _connections(port: int) -> Iterator[tuple[Peer, socket.socket]]:
-    """Each with a descriptor of its own, closed when the next one is asked for: a number may be another's by then."""
+    """Yield each connection with a descriptor of its own.
+
+    It is closed when the next one is asked for: a number may be another's by then.
+    """
     for name in os.listdir(DESCRIPTORS):
         try:
             if not os.readlink(f"{DESCRIPTORS}/{name}").startswith("socket:"):

@@ -1,7 +1,7 @@
 """What goes wrong between a Flight server and its clients: each error has a code, and crosses the wire as one line.
 
-A server's path never does: whoever reads remotely has no use for it, and no right to know it. The client makes the
-error again that a reader in place would have got.
+A server's path never crosses it: a remote reader has no use for it, and no right to know it. The client raises the
+error that a reader in place would have got.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FlightRefused(FlightError):
 
 
 class InvalidTicket(FlightError):
-    """A ticket that no plan of ours says, or that names what this log does not have.
+    """A ticket that no Slipstream plan contains, or that names what this log does not have.
 
     Next: ask for a new plan (GetFlightInfo); tickets are not to be made or changed by hand.
     """
@@ -46,7 +46,7 @@ class OtherBroker(FlightError):
 
 
 class TopicNotServed(FlightError):
-    """A topic that this server was told to keep to itself.
+    """A topic that this server does not serve.
 
     Next: read the topics that ListFlights shows, or have the server's operator add `--topic`.
     """
@@ -118,7 +118,7 @@ class MayNotWrite(FlightError):
 
 
 class InvalidPut(FlightError):
-    """Rows, or words about them, that no writer of ours sends.
+    """Rows, or a description of them, that no Slipstream writer sends.
 
     Next: write with the Spark format of the server's version; docs/flight.md says what a put is.
     """
@@ -136,7 +136,7 @@ class PutInterrupted(FlightError):
 
 
 class RemoteFault(FlightError):
-    """A fault on the server that is none of the client's doing; or an error that this version does not know.
+    """A fault on the server, not the client's doing; or an error that this version does not know.
 
     Next: the server's log has it in full.
     """

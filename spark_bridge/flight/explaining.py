@@ -1,7 +1,7 @@
 """What a read would touch, wherever its stores lie: planned here, or by the Flight servers that its paths name.
 
-A server says it as JSON, in the names that `log plan --json` has; of where its store lies it says nothing, and the
-client puts there whom it has asked. A split is a ticket, as it is for a read.
+A server answers in JSON, with the names of `log plan --json`. It does not say where its store is, so the client puts
+the server's address there. A split is a ticket, as it is for a read.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def explain_options(options: Mapping[str, str]) -> ReadPlan:
 
 
 def explain(parsed: ReadOptions) -> ReadPlan:
-    """As `explain_options`, of options that were read.
+    """Return what `explain_options` returns, from parsed options.
 
-    Raises what the read would raise when Spark plans it, and RemoteFault for an answer that is none.
+    Raises what the read would raise when Spark plans it, and RemoteFault for an answer that cannot be read.
     """
     if parsed.table is not None or parsed.flights is None:
         return explained(parsed)
@@ -52,12 +52,12 @@ def _remote(parsed: ReadOptions, flights: Flights) -> ReadPlan:
 
 
 def sent(plans: Iterable[StorePlan]) -> bytes:
-    """As a server says it."""
+    """Return the plans as a server sends them."""
     return json.dumps({STORES: [{said: getattr(plan, name) for said, name in SAID.items()} for plan in plans]}).encode()
 
 
 def received(answer: object, location: str) -> list[StorePlan]:
-    """What a server has said. Raises RemoteFault."""
+    """Return what a server has said. Raises RemoteFault."""
     try:
         stores = answer[STORES]  # type: ignore[index]
         return [StorePlan(path=location, **{name: _value(name, store[said]) for said, name in SAID.items()})
@@ -68,7 +68,7 @@ def received(answer: object, location: str) -> list[StorePlan]:
 
 
 def _value(name: str, value: Any) -> Any:
-    """Raises TypeError, ValueError for what is not of the field's kind."""
+    """Check a value's kind. Raises TypeError, ValueError."""
     if name == "queues":
         return {_printable(queue): _of_kind(int, entries) for queue, entries in dict(value).items()}
     if name == "ranges":

@@ -149,12 +149,12 @@ class FollowedStore:
             lease.release()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all stores that were followed."""
         self.sweep(float("inf"))
 
 
 def _close(dropped: Sequence[_Kept]) -> None:
-    """Of those that are looked at, whoever looks closes."""
+    """Close those not in use; one that is in use is closed by the thread that holds its lock."""
     for kept in dropped:
         if kept.lock.acquire(blocking=False):
             kept.stores.close()
@@ -185,7 +185,7 @@ def _sizes(asked: _Asked) -> dict[str, Any]:
 
 
 def _spans(asked: _Asked) -> list[Unread]:
-    """What the question names, all of which is here. Raises TicketBehind."""
+    """Return what the question names, all of which is here. Raises TicketBehind."""
     queues = asked.view.queues
     for (topic, queue_id), (_start, end) in asked.question.spans.items():
         tail = queues.get((topic, queue_id))

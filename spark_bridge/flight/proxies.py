@@ -13,7 +13,7 @@ OF_THIS_HOST = "localhost"
 
 
 def channel_options(location: str) -> list[tuple[str, int]]:
-    """What a channel is told beside the rest. A token in plain bytes, and what stays on this host, meet no proxy."""
+    """Return gRPC's options for a channel: a token in plain bytes, and a server on this host, bypass the proxy."""
     url = urlsplit(location)
     return [("grpc.enable_http_proxy", 0)] if url.scheme in IN_PLAIN or is_loopback(url.hostname or "") else []
 

@@ -30,7 +30,7 @@ from spark_bridge.sink.task import TaskId
 from store.message.topics import is_system_topic
 
 COMMAND_BYTES_MAX = 1 << 16
-BATCH_BYTES_MAX = 64 << 20  # a client of ours sends batches of 4 MiB
+BATCH_BYTES_MAX = 64 << 20  # Slipstream's client sends batches of 4 MiB
 BATCH_ROWS_MAX = 1 << 17
 QUERY_CHARACTERS_MAX = 1024
 WAIT_SECONDS_MAX = 600.0  # whatever a client would wait
@@ -49,7 +49,7 @@ FIELDS = frozenset({"version", "query", "epoch", "partition", "acks", "idempoten
 
 @dataclass(frozen=True)
 class Put:
-    """What a writer says of its rows: whose task they are, and how sure it wants to be."""
+    """The words of a writer on its rows: whose task they are, and how sure it wants to be."""
 
     task: TaskId
     acks: str = BROKER
@@ -59,7 +59,7 @@ class Put:
     is_keyed: bool = False
 
     def encoded(self) -> bytes:
-        """For a descriptor's command."""
+        """Return the put as JSON for a descriptor's command."""
         fields = {
             "version": VERSION, "query": self.task.query, "epoch": self.task.epoch, "partition": self.task.partition,
             "acks": self.acks, "idempotent": self.idempotent, "timeout": self.timeout_s, "since": self.since_ms,
@@ -69,7 +69,7 @@ class Put:
 
 
 def parsed(command: bytes) -> Put:
-    """What a client's command says. Raises InvalidPut."""
+    """Return what a client's command says. Raises InvalidPut."""
     fields = fields_of(command, COMMAND_BYTES_MAX, FIELDS, _wrong)
     query, timeout = fields.get("query"), fields.get("timeout", 60.0)
     if not isinstance(query, str) or not 0 < len(query) <= QUERY_CHARACTERS_MAX or not query.isprintable():
@@ -92,7 +92,7 @@ class Incoming(Stream):
     patience_s = SILENT_SECONDS
 
     def receive(self, reader: Any, served: frozenset[str] | None) -> None:
-        """Whose batches, and which topics they may be of. Raises InvalidPut."""
+        """Begin to receive batches of served topics. Raises InvalidPut."""
         if not reader.schema.equals(MESSAGES):
             raise InvalidPut(f"a put's rows have the columns {', '.join(MESSAGES.names)} in their types")
         self.begin(self._checked(reader, served), None)

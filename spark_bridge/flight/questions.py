@@ -55,7 +55,7 @@ class Question:
     holder: str = ""
 
     def encoded(self) -> bytes:
-        """For an action's body. Raises InvalidOption when it is larger than servers take."""
+        """Return the question as an action's body. Raises InvalidOption when it is larger than servers take."""
         fields: dict[str, Any] = {"version": VERSION, "ask": self.ask, "options": dict(self.options)}
         if self.seen:
             fields["seen"] = self.seen
@@ -75,7 +75,7 @@ class Question:
 
 
 def told_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Those of a stream's options that servers are told: not where things are, nor what the driver does itself."""
+    """Return a stream's options without those that servers must not see: places, and what the driver does."""
     return {name: text for name, text in given.items() if name.lower() not in NOT_TOLD}
 
 
@@ -100,7 +100,10 @@ def parsed(body: bytes) -> Question:
 def fields_of(
     body: bytes, bytes_max: int, names: frozenset[str], wrong: Callable[[str], Exception]
 ) -> dict[str, Any]:
-    """What a stranger's JSON object says, of this version and with no field but these. Raises what `wrong` makes."""
+    """Return what a stranger's JSON object says, of this version and with no field but these.
+
+    Raises what `wrong` makes.
+    """
     if len(body) > bytes_max:
         raise wrong(f"{len(body)} bytes, {bytes_max} at most")
     try:
@@ -190,5 +193,5 @@ def _wrong(what: str) -> InvalidOption:
 
 
 def by_queue(queues: Iterable[Queue], values: Iterable[Any]) -> dict[Queue, Any]:
-    """One value a queue."""
+    """Return the values by their queues."""
     return dict(zip(queues, values, strict=True))

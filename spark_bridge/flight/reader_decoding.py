@@ -30,7 +30,7 @@ def decodes_here(rows: RowOptions) -> bool:
 
 
 def undecoded(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that servers are told then."""
+    """Return the options for servers when the reader decodes the bodies itself."""
     return {name: text for name, text in options.items() if name.lower() not in _DECODING}
 
 
@@ -40,7 +40,7 @@ def placed_columns(columns: Sequence[str]) -> list[str]:
 
 
 def decoded_batch(batch: pa.RecordBatch, rows: RowOptions) -> pa.RecordBatch:
-    """A server's batch with its bodies decoded. Raises MalformedData unless it may be told, and RegistryError."""
+    """Decode a batch's bodies. Raises RegistryError, and MalformedData unless a column reports it."""
     failures: dict[int, str] = {}
     names = batch.schema.names
     arrays = dict(zip(names, batch.columns, strict=True))

@@ -103,12 +103,12 @@ class RemoteTail:
                 time.sleep(PAUSE_S)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections to all servers."""
         while self._stores:
             self._stores.popitem()[1].close()
 
     def _looked(self) -> StoreView | None:
-        """Raises the last error where no replica gave an answer."""
+        """Return a replica's view of the store. Raises the last error where no replica answers."""
         refusal: Exception | None = None
         seen = "" if self._seen is None else self._seen[0]
         for location in self._in_order():
@@ -126,7 +126,7 @@ class RemoteTail:
         return None
 
     def _in_order(self) -> list[str]:
-        """Whom to ask, one after the other."""
+        """Return the replicas' addresses in the order in which to ask them."""
         if self._at is None or (len(self._ranked) > 1 and time.monotonic() >= self._compare_at):
             self._compare()
             return self._ranked
@@ -204,7 +204,7 @@ class RemoteStores(StreamStores):
         tails: dict[str, RemoteTail] = {}
         for locations in self._flights.stores:
             tail = RemoteTail(self._flights, locations, self._sent)
-            tail.look(0.0)  # a wrong address is told at once, as by a batch read
+            tail.look(0.0)  # a wrong address fails at once, as for a batch read
             name = tail.broker_name if self.by_store else ONLY_STORE
             if name in tails:
                 what = f"{tails[name].root} and {tail.root} hold the log of {name!r}"
@@ -214,7 +214,7 @@ class RemoteStores(StreamStores):
         self.tails.update(tails)
 
     def starts(self, options: StreamOptions, there: Bounds) -> Offsets:
-        """Where a query without a checkpoint begins, as the stores say."""
+        """Return where a query without a checkpoint begins, as the stores say."""
         offsets: Offsets = {}
         for name, tail in self._asked.items():
             starts = _part(tail, tail.ask(START), "offsets")
@@ -222,7 +222,7 @@ class RemoteStores(StreamStores):
         return offsets
 
     def refuse_missing(self, read: Iterable[str]) -> None:
-        """Raises UnknownTopic for a name that no store has, but for topics that were read already."""
+        """Raise UnknownTopic for a name that no store has, except topics that were read already."""
         topics, refusals = tuple(sorted(set(read))), []
         for tail in self._asked.values():
             try:
@@ -259,7 +259,7 @@ class RemoteStores(StreamStores):
         return next(locations for locations in stores if ",".join(locations) == roots[broker_name])
 
     def directory(self, key: QueueKey) -> str:
-        """Where a ticket is read says where its queues lie."""
+        """Return no directory: the place where a ticket is read says where its queues lie."""
         return ""
 
     def hold(self, done: Offsets) -> None:
@@ -281,7 +281,7 @@ def _by_queue(spans: Sequence[Unread]) -> dict[tuple[str, int], tuple[int, int]]
 
 
 def _part(tail: RemoteTail, answer: Any, name: str) -> dict[Any, int]:
-    """What an answer says of each queue. Raises StoreNotReady, RemoteFault."""
+    """Return what an answer says of each queue. Raises StoreNotReady, RemoteFault."""
     if "silent" in answer:
         raise StoreNotReady(tail.root, PATIENCE_S)
     try:

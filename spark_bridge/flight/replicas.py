@@ -1,4 +1,4 @@
-"""Whom a read of stores on other hosts asks: of each store's replicas the one that has come furthest, or all."""
+"""The replicas that a read of stores on other hosts asks: for each store the most advanced one, or all."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Said = TypeVar("Said")
 
 
 class _Status(NamedTuple):
-    """What a replica says of itself."""
+    """The report of a replica on itself."""
 
     broker_name: str
     end: int
 
 
 class Told(NamedTuple, Generic[Said]):
-    """What one of a broker's replicas says; None where it does not answer."""
+    """The answer of one of a broker's replicas; `said` is None where it does not answer."""
 
     broker_name: str
     location: str
@@ -31,7 +31,7 @@ class Told(NamedTuple, Generic[Said]):
 
 
 class Answer(NamedTuple, Generic[Said]):
-    """What a store's replica says, who it is, and all of its replicas, those that do not answer at the end."""
+    """The answer of a store's replica, who it is, and all of its replicas, those that do not answer at the end."""
 
     said: Said
     location: str
@@ -39,7 +39,7 @@ class Answer(NamedTuple, Generic[Said]):
 
 
 def answers(flights: Flights, ask: Callable[[RemoteStore], Said]) -> Iterator[Answer[Said]]:
-    """Of each store what one replica says; of one that goes while it is asked nothing counts, the next is asked.
+    """Yield one replica's answer for each store; if it goes away while it is asked, the next one is asked.
 
     Raises what it says, ServerUnreachable where no replica of a store answers, and InvalidOption where replicas of one
     are of several brokers, or several stores of one.
@@ -49,7 +49,7 @@ def answers(flights: Flights, ask: Callable[[RemoteStore], Said]) -> Iterator[An
 
 
 def all_told(flights: Flights, ask: Callable[[RemoteStore], Said]) -> Iterator[Told[Said]]:
-    """What every replica of each store says, in the order of their addresses. Raises what `answers` raises."""
+    """Yield what every replica of each store says, in the order of their addresses. Raises what `answers` raises."""
     for locations, there in _stores(flights):
         name = next(iter(there.values())).broker_name
         for location in locations:
@@ -74,7 +74,7 @@ def _stores(flights: Flights) -> Iterator[tuple[tuple[str, ...], dict[str, _Stat
 
 
 def _statuses(flights: Flights, locations: Sequence[str]) -> dict[str, _Status]:
-    """Of those that answer."""
+    """Return the status of each replica that answers; raise the first error where none does."""
     there: dict[str, _Status] = {}
     silent: list[FlightError] = []
     for location in locations:
@@ -96,7 +96,7 @@ def _statuses(flights: Flights, locations: Sequence[str]) -> dict[str, _Status]:
 def _answer(
     flights: Flights, locations: Sequence[str], there: dict[str, _Status], ask: Callable[[RemoteStore], Said]
 ) -> Answer[Said]:
-    """Raises the last error where all have gone meanwhile."""
+    """Return one replica's answer. Raises the last error where all have gone meanwhile."""
     able = sorted(there, key=lambda location: there[location].end, reverse=True)
     while True:
         location = able.pop(0)

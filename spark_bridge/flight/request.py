@@ -73,7 +73,7 @@ class ScanRequest:
 
     @property
     def read_options(self) -> dict[str, str]:
-        """All of it as the options of a read, without the store's place."""
+        """Return all of it as the options of a read, without the store's place."""
         options = dict(self.options)
         if self.topics is not None:
             options["topic"] = ",".join(self.topics)
@@ -83,7 +83,7 @@ class ScanRequest:
 
     @property
     def row_options(self) -> dict[str, str]:
-        """Those options that say what a row is, which every ticket repeats."""
+        """Return the options that say what a row is, which every ticket repeats."""
         return {name: text for name, text in self.options.items() if name.lower() in _OF_ROWS}
 
     @property
@@ -92,7 +92,7 @@ class ScanRequest:
         return any(name.lower() == TABLE_OPTION for name in self.options)
 
     def fields(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the request as JSON fields."""
         fields: dict[str, Any] = {"version": VERSION, "options": dict(self.options)}
         if self.topics is not None:
             fields["topics"] = list(self.topics)
@@ -103,7 +103,7 @@ class ScanRequest:
         return fields
 
     def encoded(self) -> bytes:
-        """For a FlightDescriptor's command. Raises InvalidOption when it is larger than servers take."""
+        """Return the request as a FlightDescriptor's command. Raises InvalidOption when it is too large."""
         command = json.dumps(self.fields(), separators=(",", ":")).encode("ascii")
         if len(command) > REQUEST_BYTES_MAX:
             raise InvalidOption(f"a request of {len(command)} bytes, {REQUEST_BYTES_MAX} at most; name fewer queues")
@@ -131,7 +131,7 @@ def parsed(command: bytes) -> ScanRequest:
 
 
 def conditions_of(value: object) -> tuple[Condition, ...]:
-    """What JSON says as conditions, as far as their form goes. Raises InvalidOption."""
+    """Return what JSON says as conditions, as far as their form goes. Raises InvalidOption."""
     if not isinstance(value, list) or not all(isinstance(item, list) and len(item) == 3 for item in value):
         raise InvalidOption('where of a request is a list of conditions: [["queueId", "in", [0, 1]]]')
     return tuple((name, operator, _hashable(given)) for name, operator, given in value)

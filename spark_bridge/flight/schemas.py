@@ -21,7 +21,7 @@ class Wanted(NamedTuple):
 
 
 def wanted_of(names: Sequence[str] | None, rows: RowOptions) -> Wanted:
-    """Raises InvalidOption for an unknown column, and where damage would have no column to be told in."""
+    """Return the wanted columns. Raises InvalidOption for an unknown one, and where no column can report damage."""
     chosen = None if names is None else canonical(names)
     columns = columns_of(chosen, rows)
     named = tuple(column.name for column in columns)

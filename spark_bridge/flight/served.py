@@ -59,7 +59,7 @@ PATTERN_CHARACTERS_MAX = 1024
 
 
 class Plan(NamedTuple):
-    """What a request comes to. `records` and `log_bytes` are -1 where they are not known without reading."""
+    """The plan of a request. `records` and `log_bytes` are -1 where they are not known without reading."""
 
     schema: pa.Schema
     tickets: list[bytes]
@@ -87,11 +87,11 @@ class ServedStore:
         self._held: deque[tuple[float, leases.Lease]] = deque()
         self._at_rest: tuple[object, LogExtent] | None = None
         self._lock = threading.Lock()
-        inventory.find_extent(self.root, self._name, beyond_rot=True)  # what is wrong with the store is told at once
+        inventory.find_extent(self.root, self._name, beyond_rot=True)  # what is wrong with the store is raised at once
 
     @property
     def broker_name(self) -> str:
-        """Its broker's name, which a broker that was started meanwhile knows best."""
+        """Return the name of the store's broker; a broker that was started meanwhile knows it best."""
         settings = (StoreDirectory(self.root).read_pointer() or {}).get("settings", {})
         name = settings.get("brokerName")
         return name if isinstance(name, str) and name else self._name
@@ -104,7 +104,7 @@ class ServedStore:
         return self.root, str(Path(self.root).resolve()), *elsewhere
 
     def schema(self, request: ScanRequest) -> pa.Schema:
-        """What the rows of a request look like. Raises InvalidOption."""
+        """Return what the rows of a request look like. Raises InvalidOption."""
         return self._asked(request)[1].schema
 
     def plan(self, request: ScanRequest) -> Plan:
@@ -121,7 +121,7 @@ class ServedStore:
         return Plan(wanted.schema, tickets, records, _log_bytes(splits), self.broker_name, end)
 
     def explained(self, request: ScanRequest) -> list[StorePlan]:
-        """What the request would touch now, of this store; nothing is held for it.
+        """Return what the request would touch now, of this store; nothing is held for it.
 
         Raises what `plan` raises.
         """
@@ -194,7 +194,7 @@ class ServedStore:
         return sorted(counts.items())
 
     def status(self) -> dict[str, Any]:
-        """Whose log this is, and from where to where it goes."""
+        """Return the log's broker and extent."""
         log = self._extent()
         return {
             "brokerName": self.broker_name, "segmentBytes": log.segment_bytes,
@@ -220,7 +220,7 @@ class ServedStore:
         return Opened(wanted.schema, filter(len, batches), self.leased(low_offset(split)))
 
     def refuse_other_broker(self, name: str) -> None:
-        """Raises OtherBroker for a ticket of another one's log."""
+        """Raise OtherBroker for a ticket of another broker's log."""
         if name != self.broker_name:
             what = f"the ticket is of broker {name[:255]!r}, this is a replica of {self.broker_name!r}"
             raise OtherBroker(f"{what}; give it to a replica of its own broker")
@@ -265,7 +265,7 @@ class ServedStore:
         )  # fmt: skip
 
     def _lacking(self, split: Split, own: LogExtent) -> tuple[str, int, int] | None:
-        """What a split names and is not here, how far it is here, and how far it is wanted."""
+        """Return what a split names and is not here, how far it is here, and how far it is wanted."""
         if not isinstance(split, QueueSplit):
             wanted = end_of(split)
             return None if own.max_physical_offset >= wanted else ("the log", own.max_physical_offset, wanted)
@@ -330,7 +330,7 @@ class ServedStore:
 
 
 def _tickets(splits: list[Split], request: ScanRequest, wanted: Wanted) -> list[SplitTicket]:
-    """What a client would read them by. Raises InvalidOption for more than there may be."""
+    """Return what a client would read them by. Raises InvalidOption for more than there may be."""
     rows = request.row_options
     made = [ticket for split in splits for ticket in tickets_of(split, wanted.names, rows, request.where)]
     if len(made) > ENDPOINTS_MAX:
@@ -349,14 +349,14 @@ def _narrowing(request: ScanRequest) -> dict[str, str]:
 
 
 def _records(splits: list[Split]) -> int:
-    """How many rows there will be, if queues alone say it."""
+    """Return how many rows there will be, if queues alone say it."""
     if not all(isinstance(split, QueueSplit) and split.selection == Selection() for split in splits):
         return -1
     return sum(piece.end - piece.start for split in splits if isinstance(split, QueueSplit) for piece in split.pieces)
 
 
 def _log_bytes(splits: list[Split]) -> int:
-    """How many bytes of the log are gone through, if that is how it is read."""
+    """Return how many bytes of the log are gone through, if that is how it is read."""
     if not all(isinstance(split, RangeSplit) for split in splits):
         return -1
     return sum(split.end - split.start for split in splits if isinstance(split, RangeSplit))

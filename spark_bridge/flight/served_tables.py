@@ -33,12 +33,12 @@ class ServedTables:
         self._store = store
 
     def schema(self, request: ScanRequest) -> pa.Schema:
-        """What the rows of a request look like. Raises InvalidOption."""
+        """Return what the rows of a request look like. Raises InvalidOption."""
         _options, _table, columns = self._asked(request)
         return pa.schema(columns)
 
     def plan(self, request: ScanRequest) -> Plan:
-        """One ticket, with what is wrong with the request told now."""
+        """Return one ticket; an invalid request is refused now."""
         options, _table, columns = self._asked(request)
         resolved = self._resolved(options)
         refuse_missing(resolved, resolve_stores(resolved))
@@ -46,7 +46,7 @@ class ServedTables:
         return Plan(pa.schema(columns), [TableTicket(broker, request).encoded()], -1, -1, broker, end)
 
     def opened(self, ticket: TableTicket) -> Opened:
-        """Its rows, made now; while they are made the log is held. Raises OtherBroker, and what `plan` raises."""
+        """Return the ticket's rows, made now under a lease. Raises OtherBroker, and what `plan` raises."""
         self._store.refuse_other_broker(ticket.broker_name)
         options, table, columns = self._asked(ticket.request)
         resolved = self._resolved(options)
@@ -66,11 +66,11 @@ class ServedTables:
         return options, options.table, columns_of_table(options.table, options.columns)
 
     def _resolved(self, options: ReadOptions) -> ReadOptions:
-        """What the server's list leaves, which names no topic that the client has not named."""
+        """Return what the server's list leaves, which names no topic that the client has not named."""
         return replace(self._store.resolved(options), topics_admitted=options.topics is None)
 
     def _shown(self, table: str) -> Callable[[Row], Row]:
-        """A row without what a client is not told."""
+        """Return a function that hides the columns of a row that a client must not see."""
         of_others = OF_ALL_TOPICS.get(table, frozenset())
         hidden = OF_THE_HOST if self._store.served is None else OF_THE_HOST | of_others
         shown = [name not in hidden for name, _kind in TABLES[table]]
@@ -78,5 +78,5 @@ class ServedTables:
 
 
 def _sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """In parts: of a client that leaves, no more is on its way than of messages."""
+    """Slice a batch, so that no more is sent to a client that leaves than of messages."""
     return (batch.slice(first, BATCH_ROWS) for first in range(0, batch.num_rows, BATCH_ROWS))

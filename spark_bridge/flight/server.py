@@ -1,8 +1,9 @@
 """The Flight service: calls of clients to a served store, inside of limits; errors tell no more than they should.
 
-Writing waits where the client does (gRPC's back-pressure), in a thread of gRPC's, with one batch on its way and, of a
-few streams, one made. What gRPC has no bound for, a thread of ours looks after once a second: streams that nobody
-takes, connections that are too many, not allowed, or silent; and more often that nobody sends more than requests have.
+Writing waits where the client does (gRPC's back-pressure), in one of gRPC's threads, with one batch on its way and, for
+a few streams, one made ahead. A thread of the server's bounds what gRPC does not. Once a second it looks for streams
+that nobody takes and connections that are too many, not allowed, or silent; more often, for clients that send more
+than requests need.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ Answer = TypeVar("Answer")
 
 
 class Writers(NamedTuple):
-    """Who may write: with a token of their own, else everybody who is let in."""
+    """Rule of who may write: callers with this token, or every caller without one."""
 
     token: str | None = None
 
 
 class Certificate(NamedTuple):
-    """What a server shows, in PEM; `clients` is who may issue the certificates that clients must show, None: no one."""
+    """The certificate of a server, in PEM; `clients` may issue those that clients must show, None: they need none."""
 
     chain: bytes
     key: bytes
@@ -68,7 +69,7 @@ class Certificate(NamedTuple):
 
 
 def _in_one_line(method: Callable[Asked, Answer]) -> Callable[Asked, Answer]:
-    """A call of a client's: whatever it raises is told in one line, as an error of Flight's."""
+    """Wrap a method of a call: whatever it raises becomes a Flight error of one line."""
 
     @wraps(method)
     def calling(*args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
@@ -127,7 +128,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @property
     def broker_name(self) -> str:
-        """Whose log it serves."""
+        """Return the name of the broker whose log is served."""
         return self._store.broker_name
 
     def stop(self) -> None:
@@ -170,14 +171,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @_in_one_line
     def get_schema(self, context: Any, descriptor: Any) -> Any:
-        """What the rows of a request look like."""
+        """Return what the rows of a request look like."""
         self._entered(context)
         request = _request(descriptor)
         return flight.SchemaResult(self._of(request).schema(request))
 
     @_in_one_line
     def do_get(self, context: Any, ticket: Any) -> Any:
-        """A ticket's record batches."""
+        """Stream the record batches of a ticket."""
         stream = Stream(self._entered(context), self.sent_as)
         self._streams.enter(stream)
         context.get_middleware(CALL).at_end(lambda: self._streams.leave(stream))
@@ -207,7 +208,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @_in_one_line
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
-        """What do_action takes."""
+        """List the actions that do_action takes."""
         self._entered(context)
         return [
             (STORE_ACTION, "whose log it is, from which offset to which, as JSON"),
@@ -237,12 +238,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @_in_one_line
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Nothing is exchanged, either."""
+        """Refuse the call: the server has no DoExchange."""
         self._entered(context)
         raise NotOffered("this server has no DoExchange; plan with GetFlightInfo, read with DoGet")
 
     def _of(self, request: ScanRequest) -> ServedStore | ServedTables:
-        """Who answers it."""
+        """Return the part that answers a request: tables or store."""
         return self._tables if request.is_of_table else self._store
 
     def _opened(self, text: bytes) -> Opened:
@@ -254,7 +255,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             return self._tables.opened(ticket)
 
     def _entered(self, context: Any) -> Peer:
-        """Who calls. Raises AddressNotAllowed, ServerStopping."""
+        """Return the caller's address. Raises AddressNotAllowed, ServerStopping."""
         peer = peer_of(context.peer())
         if not self._may_enter(peer.host):
             raise AddressNotAllowed(f"{peer.host} is not allowed here; add it to --allow of this server")
@@ -280,7 +281,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             pause_s = max(QUICK_LOOK_S, (time.monotonic() - now) / LOOK_SHARE)
 
     def _looked_after(self, now: float) -> set[Peer]:
-        """What each second asks for; whom to hang up on."""
+        """Do each second's upkeep; return the peers to hang up on."""
         self._streams.keep()
         self._store.sweep()
         self._followed.sweep(now)

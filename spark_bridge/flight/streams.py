@@ -26,7 +26,7 @@ TURN_WAIT_S = 10.0
 
 
 class Limits(NamedTuple):
-    """How much a server does at once, and how long it waits for a client that takes nothing."""
+    """The bounds of what a server does at once, and of its wait for a client that takes nothing."""
 
     streams: int = 128
     streams_of_peer: int = 64  # of one address
@@ -52,7 +52,7 @@ class Turns:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """One turn. Raises TooManyStreams."""
+        """Wait for a turn, and hold it in the block. Raises TooManyStreams."""
         if not self.asking.acquire(blocking=False):
             raise TooManyStreams(f"as many {self._what} are waited for as this server takes; try again")
         try:
@@ -80,24 +80,24 @@ class Ahead:
             return None
         try:
             return self._threads.submit(next, batches)
-        except RuntimeError:  # its threads have been told to go
+        except RuntimeError:  # the pool is shut down
             self._free.release()
             return None
 
     def taken(self, batch: Future[pa.RecordBatch]) -> pa.RecordBatch:
-        """What was begun. Raises what making it raised, StopIteration at the end."""
+        """Return what was begun. Raises what making it raised, StopIteration at the end."""
         try:
             return batch.result()
         finally:
             self._free.release()
 
     def dropped(self, batch: Future[pa.RecordBatch]) -> None:
-        """Nobody takes it."""
+        """Give up a batch that nobody takes, and free its place."""
         batch.cancel()
         self._free.release()
 
     def close(self) -> None:
-        """No other is begun."""
+        """Stop making batches ahead; those not begun are cancelled."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
@@ -118,7 +118,7 @@ class Stream:
         self._lock = threading.Lock()
 
     def begin(self, batches: Iterator[pa.RecordBatch], lease: Lease | None, ahead: Ahead | None = None) -> None:
-        """What it gives, what holds the log for it meanwhile, and who makes a batch ahead."""
+        """Set the batches, the lease that holds the log for them, and the worker that makes one ahead."""
         self._batches, self._lease, self._ahead = batches, lease, ahead
 
     def __iter__(self) -> Stream:
@@ -146,12 +146,12 @@ class Stream:
         return batch
 
     def refuse_when_stopped(self) -> None:
-        """Raises ServerStopping."""
+        """Raise ServerStopping once the stream is stopped."""
         if self.stopped:
             raise ServerStopping("this server ends now; ask another replica, or this one when it is back")
 
     def idle_s(self, now: float) -> float:
-        """For how long the client has taken nothing."""
+        """Return for how long the client has taken nothing."""
         since = self.waits_since
         return 0.0 if since is None else now - since
 
@@ -162,7 +162,7 @@ class Stream:
                 renewed(self._lease)
 
     def end(self) -> None:
-        """Nothing of it is needed any more."""
+        """Release the lease and the batch made ahead."""
         with self._lock:
             lease, self._lease = self._lease, None
         if lease is not None:
@@ -174,7 +174,7 @@ class Stream:
 
 
 class Streams:
-    """All of them."""
+    """All streams that the server has under way."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -186,7 +186,7 @@ class Streams:
         return len(self._all)
 
     def enter(self, stream: Stream) -> None:
-        """Count it. Raises TooManyStreams."""
+        """Count a stream that begins. Raises TooManyStreams."""
         with self._lock:
             of_peer = sum(other.peer.host == stream.peer.host for other in self._all)
             if len(self._all) >= self._limits.streams:
@@ -197,22 +197,22 @@ class Streams:
             self._all.add(stream)
 
     def leave(self, stream: Stream) -> None:
-        """It has ended."""
+        """Remove a stream that ended."""
         with self._lock:
             self._all.discard(stream)
         stream.end()
 
     def stop(self) -> None:
-        """Each ends with its next batch."""
+        """Let each stream end with its next batch."""
         for stream in self.under_way():
             stream.stopped = True
 
     def close(self) -> None:
-        """No batch is begun any more."""
+        """Stop making batches ahead."""
         self.ahead.close()
 
     def under_way(self) -> list[Stream]:
-        """Those that have not ended."""
+        """Return the streams that have not ended."""
         with self._lock:
             return list(self._all)
 

@@ -18,7 +18,7 @@ class RemoteTableReader(TableReader):
     """A read of one metadata table, through the servers that the paths name."""
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        """All of them now, of each store from one replica: rows of two would be of two moments."""
+        """Yield all of them now, of each store from one replica: rows of two would be of two moments."""
         flights = self.options.flights
         assert flights is not None
         asked = {name: text for name, text in flights.asked.items() if name != "columns"}
@@ -39,13 +39,13 @@ class RemoteTableReader(TableReader):
 
 
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """In the types that were asked for, whatever version answers."""
+    """Cast a batch to the types that were asked for, whatever version answered."""
     arrays = [batch.column(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _with(batch: pa.RecordBatch, name: str, text: str) -> pa.RecordBatch:
-    """With that text in a column, if it was asked for."""
+    """Fill a column with a text, if the column was asked for."""
     place = batch.schema.get_field_index(name)
     if place < 0:
         return batch

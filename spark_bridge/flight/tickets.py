@@ -62,7 +62,7 @@ class SplitTicket:
 
     @property
     def broker_name(self) -> str:
-        """Whose log it is of."""
+        """Return the name of the broker whose log the ticket is of."""
         return self.split.log.broker_name
 
 
@@ -74,7 +74,7 @@ class TableTicket:
     request: ScanRequest
 
     def encoded(self) -> bytes:
-        """For Flight. Raises InvalidOption when it is larger than servers take."""
+        """Return the ticket as bytes for Flight. Raises InvalidOption when it is larger than servers take."""
         return _sent({"version": VERSION, "broker": self.broker_name, "request": self.request.fields()}, "fewer topics")
 
 
@@ -111,7 +111,7 @@ def placed(split: Split, log: LogExtent, directory_of: Callable[[str, int], str]
 
 
 def encoded(ticket: SplitTicket) -> bytes:
-    """For Flight. Raises InvalidOption when it is larger than servers take."""
+    """Return the ticket as bytes for Flight. Raises InvalidOption when it is larger than servers take."""
     split, log = ticket.split, ticket.split.log
     fields: dict[str, Any] = {
         "version": VERSION, "broker": log.broker_name, "segment": log.segment_bytes,
@@ -150,7 +150,7 @@ def _selection_fields(selection: Selection) -> dict[str, Any]:
 
 
 def _since_1970(bound: StoredBounds) -> StoredBounds:
-    """Nothing was stored before: a time before now may lie there."""
+    """Clip times to 1970: nothing was stored before."""
     times = (None if at is None else max(0, at) for at in (bound.from_ms, bound.until_ms))
     return StoredBounds(bound.topic, bound.queue_id, *times)
 

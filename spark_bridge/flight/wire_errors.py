@@ -53,7 +53,7 @@ class Telling:
         self._places = sorted(filter(None, places), key=len, reverse=True)
 
     def sent_as(self, error: BaseException) -> flight.FlightError:
-        """What the client gets: `CODE: text` and the same as JSON beside it; a fault of ours is told in the log."""
+        """Return the Flight error for the client, `CODE: text` and the same as JSON; log the server's own faults."""
         if isinstance(error, flight.FlightError):
             return error
         code = getattr(error, "code", None)
@@ -91,7 +91,7 @@ class Telling:
 
 
 def _text_of(error: BaseException) -> str:
-    """Its text; of a replica that lags, one that speaks of no Spark."""
+    """Return an error's text; a replica that lags gets one that does not mention Spark."""
     if isinstance(error, ReplicaBehind):
         return str(errors.TicketBehind("the server", "the log", error.end, error.planned))
     return str(error)
@@ -122,7 +122,7 @@ def _made(kind: type[Exception], text: str, location: str) -> Exception:
 
 
 def _of_the_transport(error: BaseException, location: str) -> Exception:
-    """An error that no server of ours has written."""
+    """Translate an error that no Slipstream server has written."""
     why = " ".join(str(error).split(". gRPC client debug context")[0].split())[:LINE_MAX]
     if (line := OF_GET_SCHEMA.search(why)) is not None and (kind := _by_code().get(line[1])) is not None:
         return _made(kind, line[2], location)
@@ -135,7 +135,7 @@ def _of_the_transport(error: BaseException, location: str) -> Exception:
 
 
 def _by_code() -> dict[str, type[Exception]]:
-    """Every class of an error that a server may tell of."""
+    """Return every class of errors that a server may report, by its code."""
     known: list[type[Exception]] = [InvalidOption, UnknownTopic, OffsetsLost, SegmentRemoved, QueueEntriesRemoved]
     known += [*_below(StoreError), *_below(errors.FlightError), errors.TicketBehind]
     return {str(vars(kind)["code"]): kind for kind in known if "code" in vars(kind)}

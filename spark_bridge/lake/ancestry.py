@@ -20,7 +20,7 @@ OVERWRITE, DELETE, APPEND = "overwrite", "delete", "append"
 
 
 class End(Enum):
-    """Where a line ends."""
+    """The end of a line of snapshots."""
 
     AT_OFFSETS = auto()
     AT_FIRST = auto()

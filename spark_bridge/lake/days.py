@@ -22,7 +22,7 @@ class Days:
 
     @staticmethod
     def of(table: str, there: pa.Schema, partitioned_by: Sequence[str], rows: pa.Schema) -> Days:
-        """Those of a table with columns `there` that `rows` lack. Raises SchemaRefused."""
+        """Return the days of a table with columns `there` that `rows` lack. Raises SchemaRefused."""
         of_rows = {name.lower() for name in rows.names}
         lacking = [name for name in partitioned_by if name.lower() not in of_rows]
         names = [name for name in lacking if there.field(name).type == pa.date32()]

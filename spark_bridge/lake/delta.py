@@ -69,7 +69,7 @@ class DeltaTable:
         self._has_other_columns = False
 
     def open(self, schema: pa.Schema) -> Progress:
-        """How far it is, which is nowhere if it is not there yet; nothing is written.
+        """Return how far it is, which is nowhere if it is not there yet; nothing is written.
 
         Raises TableNotOurs, SchemaRefused, OffsetsDamaged, LakeFailed.
         """
@@ -107,7 +107,7 @@ class DeltaTable:
         return Table(self._uri, version, storage_options=self._storage)
 
     def _progress(self, table: Table) -> Progress:
-        """How far its rows are. Raises TableNotOurs, OffsetsDamaged, OffsetsUnknown."""
+        """Return how far its rows are. Raises TableNotOurs, OffsetsDamaged, OffsetsUnknown."""
         self._count, self._seen = table.transaction_version(LOADER) or 0, table.version()
         self._numbered = self._transactions(table)
         if not self._count:
@@ -130,7 +130,7 @@ class DeltaTable:
         return self._numbered
 
     def _source(self, table: Table) -> tuple[Source, Table]:
-        """Where the offsets are read, and the table as it was then."""
+        """Return where the offsets are read, and the table as it was then."""
         from deltalake.exceptions import DeltaError
 
         at, doubt = table, None
@@ -172,7 +172,7 @@ class DeltaTable:
         return last_rows.holds(pa.RecordBatchReader.from_stream(rows), places)
 
     def _transactions(self, table: Table) -> Progress:
-        """What the transactions say of the queues that are named."""
+        """Return what the transactions say of the queues that are named."""
         names = self._names(table) or {}
         stores = {}
         for broker, topics in names.items():
@@ -201,7 +201,7 @@ class DeltaTable:
             raise OffsetsDamaged(f"{what}; set it as the table's history has it, or load a new table") from None
 
     def reload(self) -> Progress:
-        """How far it is by now. Raises RolledBack, OffsetsUnknown, TableGone, LakeFailed."""
+        """Return how far it is by now. Raises RolledBack, OffsetsUnknown, TableGone, LakeFailed."""
         with self._outside.asked("it cannot be looked at again"):
             table = self._newest()
             self._require_line(table)
@@ -275,12 +275,12 @@ class DeltaTable:
 
 
 def _name(*parts: object) -> str:
-    """Of a transaction, each part quoted: a store may be called by its path."""
+    """Return a transaction's name, each part quoted: a store may be called by its path."""
     return "/".join((LOADER, *(quote(str(part), safe="") for part in parts)))
 
 
 def _numbers(progress: Progress, said: Progress) -> dict[str, int]:
-    """By the names of transactions, what has to be written where they say `said` now."""
+    """Return the numbers to write, by transaction name, where the table says `said` now."""
     return {**dict(_taken_out(progress, said)), **dict(_changed(progress, said))}
 
 

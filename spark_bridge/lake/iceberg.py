@@ -63,7 +63,7 @@ class IcebergTable:
         self._new: list[str] = []
 
     def open(self, schema: pa.Schema) -> Progress:
-        """How far it is, which is nowhere if it is not there yet; nothing is written.
+        """Return how far it is, which is nowhere if it is not there yet; nothing is written.
 
         Raises TableNotOurs, SchemaRefused, OffsetsDamaged, LakeFailed.
         """
@@ -102,7 +102,7 @@ class IcebergTable:
             self.make()
 
     def _progress(self, table: Table) -> Progress:
-        """How far the current snapshot is. Raises TableNotOurs, OffsetsDamaged, OffsetsUnknown."""
+        """Return how far the current snapshot is. Raises TableNotOurs, OffsetsDamaged, OffsetsUnknown."""
         text, current = table.properties.get(OFFSETS), table.current_snapshot()
         if text is None:
             if current is not None and (
@@ -126,7 +126,7 @@ class IcebergTable:
         return progress
 
     def _doubt(self, table: Table, line: Line, bound_to: int, progress: Progress) -> str | None:
-        """Why these may not be the current snapshot's offsets; None where they are."""
+        """Return why these may not be the current snapshot's offsets; None where they are."""
         if line.replaced_by is not None and not self._holds_last(table, progress, of_all_queues=True):
             what = f"snapshot {line.replaced_by} of another program replaced rows, and"
             return f"{what} the last messages that were loaded before it are not all among the rows that are there"
@@ -159,7 +159,7 @@ class IcebergTable:
         return last_rows.holds((batch.select(list(names)) for batch in rows), places)
 
     def reload(self) -> Progress:
-        """How far it is by now. Raises RolledBack, OffsetsUnknown, TableGone, LakeFailed."""
+        """Return how far it is by now. Raises RolledBack, OffsetsUnknown, TableGone, LakeFailed."""
         from pyiceberg.exceptions import NoSuchTableError
 
         catalog, before = self._catalog, self._table

@@ -14,7 +14,7 @@ BROKER = "brokerName"
 
 
 class Place(NamedTuple):
-    """Where a message stands: a table may lack the broker's name, which is empty then."""
+    """Place of a message; the broker's name is empty where a table lacks it."""
 
     topic: str
     queue_id: int

@@ -23,7 +23,7 @@ Waiting = TypeVar("Waiting", bound="Backlog")
 
 
 class Table(Protocol):
-    """Where rows go. Commits raise Conflict where the table is not as `before` says, or was changed meanwhile."""
+    """A table that rows are loaded into. `commit` raises Conflict where it is not as `before`, or changed meanwhile."""
 
     name: str
 
@@ -35,7 +35,7 @@ class Table(Protocol):
 
 
 class Backlog(Protocol):
-    """What waits to be loaded."""
+    """Messages that wait to be loaded."""
 
     @property
     def is_full(self) -> bool: ...
@@ -49,7 +49,7 @@ class Portion(NamedTuple):
 
 
 class Log(Protocol[Waiting]):
-    """Where rows come from."""
+    """A source of the rows to load."""
 
     def open(self, progress: Progress) -> Progress: ...
     def settle(self) -> None: ...
@@ -84,7 +84,7 @@ class Load:
             self._commit(Portion(self._schema.empty_table(), begun))
 
     def step(self, *, is_due: bool = True) -> Committed | None:
-        """One commit of what waits, if it is due or as much as one takes; None without one."""
+        """Commit what waits, if it is due or fills a commit; return None without a commit."""
         backlog = self.log.backlog(self.progress)
         if backlog is None or not (is_due or backlog.is_full):
             return None
@@ -92,7 +92,7 @@ class Load:
         return None if portion.progress == self.progress else self._commit(portion)
 
     def _commit(self, portion: Portion) -> Committed:
-        """Raises Overtaken, LakeFailed, TableGone."""
+        """Commit a portion, and retry after a conflict. Raises Overtaken, LakeFailed, TableGone."""
         reason = ""
         for _try in range(TRIES_MAX):
             try:

@@ -1,7 +1,7 @@
 """What is to be loaded from stores of this host: queue by queue behind the table's offsets, under a lease.
 
-How far queues reach, and when something is lost, is decided where streams decide it. Added is what a table needs that
-is loaded by whoever comes next: that the log is the one that its offsets are of.
+How far queues reach, and when something is lost, is decided where streams decide it. A table needs one check more,
+because any process may load it next: that the log is the one that its offsets belong to.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ GO_ON = "--on-loss go-on loads what there is"
 
 
 class Backlog(NamedTuple):
-    """What waits to be loaded; full, when it is as much as a commit takes."""
+    """The messages that wait to be loaded; full, when they are as many as a commit takes."""
 
     rows: int
     is_full: bool
@@ -106,11 +106,11 @@ class LocalLog:
                 raise InvalidOption(f"startingOffsets: {what}; give an offset up to there, or leave it out")
 
     def settle(self) -> None:
-        """What was acknowledged before this moment is loaded, what comes after it is not. Raises StoreNotReady."""
+        """Settle what is loaded: what was acknowledged before this moment, nothing after it. Raises StoreNotReady."""
         self._target = {key: end for key, (_, end) in self._stores.await_dispatched(READY_S).items()}
 
     def backlog(self, progress: Progress) -> Backlog | None:
-        """What waits behind the table's offsets; None without anything. Raises DataLost."""
+        """Return what waits behind the table's offsets; None without anything. Raises DataLost."""
         there = self._stores.look()
         done = self._done(progress)
         anew = {key: Loss(key, MADE_ANEW.format(done[key])) for key in self._made_anew(progress, done, there)}
@@ -178,7 +178,7 @@ class LocalLog:
         self._said = set(losses)
 
     def close(self) -> None:
-        """Give the leases back."""
+        """Close the stores, and release their leases."""
         self._stores.close()
 
     def _is_full(self, rows: int, waiting: dict[QueueKey, int], end: Offsets) -> bool:
@@ -234,7 +234,7 @@ class LocalLog:
         return advanced.summed(sums)
 
     def _lie_at(self, queues: Offsets) -> dict[QueueKey, int]:
-        """Where the messages before these offsets lie, of those that are there."""
+        """Return where the messages before these offsets lie, of those that are there."""
         tails = {key: tail for key in queues if (tail := self._stores.tail_of(key)) is not None}
         return {key: tail.physical_offset(queues[key] - 1) for key, tail in tails.items()
                 if tail.first < queues[key] <= tail.end}  # fmt: skip
@@ -242,7 +242,7 @@ class LocalLog:
     def _require_marks(self, progress: Progress) -> None:
         """Raise OtherLog where a log is not the one that the table's offsets are of.
 
-        One that is behind them and may come (a slave's) is not told yet.
+        A log that is still behind the offsets (a slave's) is not refused yet.
         """
         for store, view in self._stores.views.items():
             known = progress.stores.get(self._broker(store))
@@ -270,7 +270,7 @@ def _single(splits: Sequence[QueueSplit]) -> list[QueueSplit]:
 
 
 def _halves(split: QueueSplit) -> list[QueueSplit]:
-    """Both halves of a split of one piece, the second one first."""
+    """Return both halves of a split of one piece, the second one first."""
     piece = split.pieces[0]
     middle = (piece.start + piece.end) // 2
     return [replace(split, pieces=(half,)) for half in (piece._replace(start=middle), piece._replace(end=middle))]

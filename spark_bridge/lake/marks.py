@@ -26,7 +26,7 @@ def sum_at(read: Read, log: LogExtent, physical_offset: int) -> int | None:
 
 
 def sum_of(batches: Iterable[pa.RecordBatch]) -> int | None:
-    """The sum of the one message in these batches of SUMMED; None where there is none."""
+    """Return the sum of the one message in these batches of SUMMED; None without a message."""
     summed, rows = hashlib.sha256(), 0
     for batch in batches:
         rows += batch.num_rows

@@ -1,4 +1,4 @@
-"""Errors of what is not ours (catalogs, storage, their clients) as one of ours, in one line and without credentials."""
+"""Turns errors of catalogs, storage and their clients into LakeFailed, in one line and without credentials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GOES_ON = "see to it and start again: it goes on behind its last commit"
 
 
 class Outside:
-    """What a catalog or a storage is asked with; nothing of that is ever shown."""
+    """A catalog or a storage that is asked with secrets, which are never shown."""
 
     def __init__(self, table: str, properties: Mapping[str, str]) -> None:
         self.table = self._without_user(table)
@@ -37,7 +37,7 @@ class Outside:
 
     @contextmanager
     def asked(self, what: str, *but: type[Exception]) -> Iterator[None]:
-        """Raise LakeFailed for what others raise while that is done, but these; bugs of ours are raised as they are."""
+        """Raise LakeFailed for foreign errors in the block, except `but`; the project's own errors pass unchanged."""
         try:
             yield
         except Exception as error:
@@ -50,11 +50,11 @@ class Outside:
             raise self.failed(what, error) from None
 
     def failed(self, what: str, error: BaseException) -> LakeFailed:
-        """The one line."""
+        """Return the error as one line with the table's name."""
         return LakeFailed(f"{self.table}: {what}: {self.text_of(error)}; {GOES_ON}")
 
     def text_of(self, error: BaseException) -> str:
-        """What an error says, without what must not be shown, nor a terminal's colours."""
+        """Return what an error says, without what must not be shown, nor a terminal's colours."""
         text = " ".join(COLOURS.sub("", str(error)).split()) or type(error).__name__
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)

@@ -52,7 +52,7 @@ class Progress:
 
     @property
     def offsets(self) -> Offsets:
-        """As streams have them, with the brokers' names."""
+        """Return the offsets in the form of streams, by broker and queue."""
         return {
             QueueKey(broker, *queue): at.offset
             for broker, store in self.stores.items()
@@ -60,11 +60,11 @@ class Progress:
         }
 
     def at(self, key: QueueKey) -> QueueAt | None:
-        """How far one queue is."""
+        """Return how far one queue is."""
         return self.stores.get(key.store, StoreAt()).queues.get((key.topic, key.queue_id))
 
     def advanced(self, queues: Mapping[QueueKey, QueueAt]) -> Progress:
-        """With these queues so far; the sums of their stores are not known any more."""
+        """Return the progress with these queues advanced; the sums of their stores become unknown."""
         stores = dict(self.stores)
         for key, at in queues.items():
             store = stores.get(key.store, StoreAt())
@@ -72,7 +72,7 @@ class Progress:
         return Progress(stores)
 
     def summed(self, sums: Mapping[str, int]) -> Progress:
-        """With these sums of their stores' marks."""
+        """Return the progress with these sums of their stores' marks."""
         return Progress({
             broker: replace(store, sum=sums[broker]) if broker in sums else store
             for broker, store in self.stores.items()
@@ -83,7 +83,7 @@ NOTHING = Progress()
 
 
 def as_text(progress: Progress) -> str:
-    """For a table's metadata: equal progress is equal text."""
+    """Return the progress as text for a table's metadata: equal progress is equal text."""
     stores: dict[str, Any] = {}
     for broker in sorted(progress.stores):
         queues: dict[str, dict[str, list[int]]] = {}
@@ -94,7 +94,7 @@ def as_text(progress: Progress) -> str:
 
 
 def from_text(table: str, text: str) -> Progress:
-    """What the metadata of that table says. Raises OffsetsDamaged."""
+    """Return what the metadata of that table says. Raises OffsetsDamaged."""
     try:
         said = json.loads(text)
         if said["version"] != VERSION:
@@ -122,7 +122,7 @@ def _number(value: object, low: int = 0) -> int:
 
 
 def refuse_other_brokers(table: str, progress: Progress, brokers: Iterable[str]) -> str | None:
-    """Why a table with this progress is not loaded from stores of these brokers; None where it may be."""
+    """Return why a table with this progress is not loaded from these brokers' stores; None where it may be."""
     here = sorted(brokers)
     missing = sorted(set(progress.stores) - set(here))
     if not missing:

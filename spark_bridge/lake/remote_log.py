@@ -57,14 +57,14 @@ class RemoteLog(LocalLog):
             yield from read_anywhere(part, schema)
 
     def _may_be_anew(self, key: QueueKey, at: QueueAt, there: Bounds) -> bool:
-        """Once for each offset: it is a question to a server, and looks are many."""
+        """Decide once for each offset: it is a question to a server, and looks are many."""
         if self._looked.get(key) == at.offset or not super()._may_be_anew(key, at, there):
             return False
         self._looked[key] = at.offset
         return True
 
     def _lie_at(self, queues: Offsets) -> dict[QueueKey, int]:
-        """Where the messages before these offsets lie: one question of each store."""
+        """Return where the messages before these offsets lie: one question of each store."""
         lie_at: dict[QueueKey, int] = {}
         for store, view in self._stores.views.items():
             pieces = []

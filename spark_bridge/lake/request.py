@@ -1,4 +1,4 @@
-"""What a load is asked for: a store, tables of a lake, options; what is wrong with it is told without Arrow."""
+"""What a load is asked for: a store, tables of a lake, options; it is checked without loading Arrow."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def catalog_properties(catalog: str | Mapping[str, str], warehouse: str | None =
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be loaded, and where to. `properties` are the catalog's (Iceberg), or the storage's (Delta)."""
+    """The source and target of a load. `properties` are the catalog's (Iceberg), or the storage's (Delta)."""
 
     store: str | Sequence[str]
     to: str
@@ -92,7 +92,7 @@ class Request:
         return TOPIC in self.table
 
     def given(self, topics: Sequence[str] | None) -> dict[str, str]:
-        """What is read of these topics, as options of a stream. Raises InvalidOption."""
+        """Return what is read of these topics, as options of a stream. Raises InvalidOption."""
         given = {name: option_text(value) for name, value in self.options.items()}
         _refuse_said_otherwise(given, has_topics=topics is not None)
         limits = {"maxOffsetsPerTrigger": str(self.rows_max), "maxBytesPerTrigger": str(self.bytes_max)}

@@ -108,7 +108,7 @@ def additions(table: str, there: pa.Schema, wanted: pa.Schema, *, may_widen: boo
 
 
 class _Change:
-    """What a table has to become. Raises SchemaRefused where it must not."""
+    """The schema that a table has to get. Raises SchemaRefused where it must not."""
 
     def __init__(self, table: str, may_widen: bool) -> None:
         self._table, self._may_widen = table, may_widen
@@ -131,7 +131,7 @@ class _Change:
         return new
 
     def _grown(self, name: str, there: pa.DataType, wanted: pa.DataType) -> list[str]:
-        """What is new inside of a column."""
+        """Return what is new inside of a column."""
         if pa.types.is_struct(there) and pa.types.is_struct(wanted):
             return self.added(f"{name}.", list(there), list(wanted))
         if _is_list(there) and _is_list(wanted):

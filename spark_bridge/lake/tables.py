@@ -47,7 +47,7 @@ def _table(request: Request, name: str, may_lose: bool) -> Table:
 
 
 def _topics_now(request: Request) -> list[str]:
-    """Those that are to have a table each."""
+    """Return the topics that get a table each."""
     if request.topics is not None:
         return list(request.topics)
     hidden, read = Selection(system_topics=False), parse_stream_options(request.given(None)).read
@@ -104,7 +104,10 @@ class Tables:
         return {request.table_of(topic): [topic] for topic in topics}
 
     def commits(self, *, is_due: bool, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Committed]:
-        """What waits, in commits: all of it of a load that is to end, else one if it is due, and all that are full."""
+        """Yield what waits, in commits.
+
+        All of it of a load that is to end, else one if it is due, and all that are full.
+        """
         for load in self._loads.values():
             may_be_small = is_due
             while not is_stopped() and (committed := load.step(is_due=may_be_small)) is not None:

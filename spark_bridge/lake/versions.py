@@ -23,7 +23,7 @@ MODES = {"mode": "overwrite", "outputMode": "complete"}  # of operations that re
 
 
 class Source(NamedTuple):
-    """Where offsets are read, and what is not sure about them.
+    """Source of a table's offsets, and what is doubtful about them.
 
     `version` is that of the table whose transactions count. `doubt` says why they may not be those of the rows that
     are there, None where they are; rows before the last ones are missing then where `has_gap`. `is_expired` where the
@@ -78,7 +78,7 @@ def source_of(table: Table, version: int, version_at: Callable[[int], int]) -> t
 
 
 def reverting(entry: Mapping[str, Any]) -> str | None:
-    """What a commit of another program did that may have taken whole loads away; None for all else."""
+    """Return what a commit of another program did that may have taken whole loads away; None for all else."""
     operation = str(entry.get("operation", ""))
     if operation == RESTORE:
         return RESTORE

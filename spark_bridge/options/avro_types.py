@@ -88,7 +88,7 @@ class _Types:
         return _LOGICAL.get((kind, logical or ""), _PLAIN[kind])
 
     def _union(self, schema: list[Any]) -> pa.DataType:
-        """One type beside null, or two numbers of which the wider holds both."""
+        """Return the type of a union: one type beside null, or two numbers of which the wider holds both."""
         others = [one for one in schema if one != "null"]
         if len(others) == 1:
             return self.of(others[0])

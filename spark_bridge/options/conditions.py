@@ -66,7 +66,7 @@ def ranged(condition: Analysed) -> dict[str, Range]:
 
 
 def _parts(expression: Any) -> Iterator[Any]:
-    """What all of has to be true."""
+    """Yield the conditions that all have to be true."""
     if _kind(expression) == "And":
         yield from _parts(expression.left())
         yield from _parts(expression.right())
@@ -75,7 +75,7 @@ def _parts(expression: Any) -> Iterator[Any]:
 
 
 def _equality(expression: Any) -> tuple[str | None, set[Any]]:
-    """A column and the values that an equality or IN admits; null, which equals nothing, is none of them."""
+    """Return a column and the values that an equality or IN admits; null, which equals nothing, is left out."""
     kind = _kind(expression)
     if kind in ("EqualTo", "EqualNullSafe"):
         sides = [expression.left(), expression.right()]
@@ -96,7 +96,7 @@ def _equality(expression: Any) -> tuple[str | None, set[Any]]:
 
 
 def _comparisons(expression: Any) -> Iterator[tuple[str, str, int]]:
-    """How a column is compared, its name, and with which constant: times in microseconds."""
+    """Yield how a column is compared, its name, and with which constant: times in microseconds."""
     for sign, left, right in _compared(expression):
         if _kind(left) != "AttributeReference":
             sign, left, right = MIRRORED[sign], right, left
@@ -106,7 +106,7 @@ def _comparisons(expression: Any) -> Iterator[tuple[str, str, int]]:
 
 
 def _compared(expression: Any) -> Iterator[tuple[str, Any, Any]]:
-    """What is compared with what, and how; BETWEEN is two comparisons."""
+    """Yield what is compared with what, and how; BETWEEN is two comparisons."""
     if _kind(expression) in SIGNS:
         yield SIGNS[_kind(expression)], expression.left(), expression.right()
     elif _kind(expression) == "Between":

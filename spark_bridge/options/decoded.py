@@ -20,19 +20,19 @@ from spark_bridge.registry.schemas import schemas_of
 
 
 def of_json(options: Mapping[str, str]) -> pa.DataType:
-    """What bodies of JSON are: what `valueSchema` says, else a text."""
+    """Return what bodies of JSON are: what `valueSchema` says, else a text."""
     if "valueschema" not in options:
         return pa.string()
     return checked("valueSchema", named_type("valueSchema", options["valueschema"]))
 
 
 def of_avro(schema: str) -> pa.DataType:
-    """What Avro's bodies are. Raises InvalidOption."""
+    """Return the Arrow type of Avro bodies. Raises InvalidOption."""
     return checked("avroSchema", avro_type("avroSchema", schema))
 
 
 def of_message(message: MessageType) -> pa.DataType:
-    """What Protobuf's bodies are. Raises InvalidOption."""
+    """Return the Arrow type of Protobuf bodies. Raises InvalidOption."""
     return checked(f"protobufMessage={message.name!r}", protobuf_types.message_type(message))
 
 

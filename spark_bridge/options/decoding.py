@@ -1,6 +1,6 @@
 """What bodies are decoded as: the options that say it, and the reader's schema, from text, a file or a registry.
 
-What is wrong with them is told without Arrow; `decoded` makes types of what is right.
+They are checked without loading Arrow; `decoded` makes types of valid ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RAW, JSON, AVRO, PROTOBUF = "raw", "json", "avro", "protobuf"
 REGISTRY_OPTION_NAMES = ("schemaRegistry", "schemaSubject", "schemaRegistryUserFile", "schemaRegistryTokenFile",
                          "schemaRegistryRoots")  # fmt: skip
-# What names a place of the reader's, which no other host is told.
+# What names a file or server of the reader's, which is sent to no other host.
 LOCAL_OPTION_NAMES = (*REGISTRY_OPTION_NAMES, "protobufDescriptors", "protobufMessage")
 TIME_ZONE = "timeZone"  # as from_json calls it
 DECODE_OPTION_NAMES = ("decode", "valueSchema", "avroSchema", TIME_ZONE, *LOCAL_OPTION_NAMES)
@@ -33,7 +33,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Decoding:
-    """What bodies are decoded as, to which type; `registry` where they are in Confluent's wire form.
+    """The way to decode bodies, to which type; `registry` where they are in Confluent's wire form.
 
     `time_zone` is the one that was given for times of JSON without one, `local_zone` that of this process.
     """

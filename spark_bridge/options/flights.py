@@ -22,7 +22,7 @@ REPLICAS_MAX = 64
 
 @dataclass(frozen=True)
 class Flights:
-    """`stores` are the addresses of each store's replicas; `asked` are the options that their servers are told."""
+    """`stores` are the addresses of each store's replicas; `asked` are the options sent to their servers."""
 
     stores: tuple[tuple[str, ...], ...]
     token: str | None = field(default=None, repr=False)

@@ -51,7 +51,7 @@ class Moment(NamedTuple):
     is_relative: bool = False
 
     def at(self, now_ms: int) -> int:
-        """Milliseconds since 1970."""
+        """Return the moment in milliseconds since 1970."""
         return now_ms - self.ms if self.is_relative else self.ms
 
 
@@ -63,7 +63,7 @@ class QueueMoment(NamedTuple):
 
 
 def parse_moment(option: str, value: object) -> Moment:
-    """Raises InvalidOption."""
+    """Parse a time in milliseconds, ISO 8601 or relative to now. Raises InvalidOption."""
     text = str(value).strip()
     if isinstance(value, int | str) and not isinstance(value, bool):
         if MILLISECONDS(text):
@@ -95,7 +95,7 @@ def parse_offsets(option: str, text: str, empty_mark: int) -> tuple[QueueOffset,
 
 
 def parse_moments(option: str, text: str) -> tuple[QueueMoment, ...]:
-    """Moments by queue."""
+    """Parse moments by queue from JSON. Raises InvalidOption."""
     example = '{"topic":{"0":1795234875352}} or {"topic":{"broker-a":{"0":"-10m"}}}'
     return tuple(QueueMoment(*item) for item in _by_queue(option, text, lambda v: parse_moment(option, v), example))
 
@@ -117,7 +117,7 @@ def parse_assign(text: str) -> tuple[QueueName, ...]:
 def _by_queue(
     option: str, text: str, value_of: Callable[[object], Value], example: str
 ) -> Iterator[tuple[QueueName, Value]]:
-    """Every queue named in either shape, with its value."""
+    """Yield every queue named in either shape, with its value."""
     for topic, below in _json_object(option, text, example).items():
         if not isinstance(below, dict) or not below:
             raise InvalidOption(f"{option}={text!r}: {below!r} names no queue of {topic!r}; give JSON as {example}")

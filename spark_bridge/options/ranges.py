@@ -37,23 +37,23 @@ class Range(NamedTuple):
     end: int | None = None
 
     def met(self, other: Range) -> Range:
-        """What is in both."""
+        """Return the intersection of both ranges."""
         firsts = [first for first in (self.first, other.first) if first is not None]
         ends = [end for end in (self.end, other.end) if end is not None]
         return Range(max(firsts, default=None), min(ends, default=None))
 
     def widened(self, by: int) -> Range:
-        """With so many more at each limit."""
+        """Return the range, wider by `by` at each limit."""
         return Range(None if self.first is None else self.first - by, None if self.end is None else self.end + by)
 
     def within(self, start: int, end: int) -> tuple[int, int]:
-        """What there is of it in [start, end): its start and end, equal where that is nothing."""
+        """Return what there is of it in [start, end): its start and end, equal where that is nothing."""
         first = start if self.first is None else max(start, self.first)
         return first, max(first, end if self.end is None else min(end, self.end))
 
 
 class Ranges(NamedTuple):
-    """What records have to lie in: offsets in their queue and in the log, and milliseconds since 1970."""
+    """The ranges in which records have to lie: offsets in their queue and in the log, and milliseconds since 1970."""
 
     queue_offsets: Range = Range()
     physical_offsets: Range = Range()
@@ -73,7 +73,7 @@ class Limit(NamedTuple):
 
 
 def compared(sign: str, constant: int, unit: int = 1) -> Range:
-    """What a comparison with a constant admits, of a column whose values count so many of the constant's units."""
+    """Return what a comparison with a constant admits, of a column in units of so many of the constant's."""
     first, behind = -(-constant // unit), constant // unit + 1  # the first value at or above it, the first one above
     return {
         "=": Range(first, behind), "==": Range(first, behind), ">=": Range(first), ">": Range(behind),
@@ -82,7 +82,7 @@ def compared(sign: str, constant: int, unit: int = 1) -> Range:
 
 
 def ranges_of(limits: Iterable[Limit], now_ms: int) -> Ranges:
-    """What meets all limits."""
+    """Return the ranges that meet all limits."""
     ranges = UNLIMITED
     for field, is_end, moment in limits:
         value = max(-NUMBER_MAX, min(moment.at(now_ms), NUMBER_MAX))

@@ -73,7 +73,7 @@ ANY_TAG = "*"
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What one read asked for. `topics` None is every topic; queues not named are read from end to end.
+    """The options of one read. `topics` None is every topic; queues not named are read from end to end.
 
     With `topics_admitted` topics are those that a pattern or a list admits, not names that were given: one that has no
     queue is looked for in what is not in queues yet, and not in the whole log.
@@ -171,7 +171,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
 
 
 def _one_of(given: Mapping[str, str], names: tuple[str, ...]) -> None:
-    """At most one of them is given."""
+    """Raise InvalidOption where more than one of the options is given."""
     given_names = [name for name in names if name.lower() in given]
     if len(given_names) > 1:
         raise InvalidOption(f"{' and '.join(given_names)} say the same thing twice: give one of them")
@@ -184,7 +184,7 @@ def _none_of(given: Mapping[str, str], names: tuple[str, ...], belongs_to: str) 
 
 
 def _warn_of_stream_options(given: Mapping[str, str]) -> None:
-    """As Kafka's source has it: a batch read takes them, and does without."""
+    """Warn, as Kafka's source does, of stream options, which a batch read ignores."""
     named = [name for name in STREAM_OPTION_NAMES if name.lower() in given]
     if named:
         warnings.warn(f"{', '.join(named)}: without effect in a batch read, which takes all there is", stacklevel=3)
@@ -207,7 +207,7 @@ def _places(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...],
 
 
 def _tls_config_file(given: Mapping[str, str], name_servers: tuple[str, ...]) -> str | None:
-    """For name servers; in a stream also for where its offsets are committed."""
+    """Return the TLS file for name servers; in a stream also for where its offsets are committed."""
     if TLS_CONFIG_FILE.lower() in given and not name_servers and "commitgroup" not in given:
         what = "belongs to nameServer, or to a stream's commitGroup: nobody else is asked over remoting"
         raise InvalidOption(f"{TLS_CONFIG_FILE} {what}")
@@ -215,7 +215,7 @@ def _tls_config_file(given: Mapping[str, str], name_servers: tuple[str, ...]) ->
 
 
 def _listed(option: str, text: str) -> tuple[str, ...]:
-    """One text, or those of a JSON list (Spark makes one of `load([...])`)."""
+    """Return one text, or those of a JSON list, which Spark makes of `load([...])`."""
     if text.lstrip().startswith("["):
         try:
             items = json_value(option, text, "give a JSON list of texts")
@@ -328,7 +328,7 @@ def _offsets(given: Mapping[str, str], option: str, own_end: int) -> tuple[Queue
 
 
 def _moments(given: Mapping[str, str], end: str) -> tuple[QueueMoment, ...]:
-    """One moment for every queue, or those by queue."""
+    """Return one moment for every queue, or moments by queue."""
     name, by_queue = f"{end}Timestamp", f"{end}OffsetsByTimestamp"
     if name.lower() in given:
         return (QueueMoment(None, parse_moment(name, given[name.lower()])),)

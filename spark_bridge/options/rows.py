@@ -14,7 +14,7 @@ from spark_bridge.options.decoding import AVRO, DECODE_OPTION_NAMES, JSON, RAW, 
 from spark_bridge.options.values import InvalidOption, choice, count, flag
 from spark_bridge.registry.place import RegistryPlace
 
-if TYPE_CHECKING:  # options are told to be wrong without Arrow
+if TYPE_CHECKING:  # options are checked without loading Arrow
     import pyarrow as pa
 
     from spark_bridge.options.protobuf_types import MessageType
@@ -39,9 +39,11 @@ REPLICA_WAIT_SECONDS = 30
 
 @dataclass(frozen=True)
 class RowOptions:
-    """What rows say. `value_type` is what bodies are decoded to, None is bytes; with `registry` their first bytes name
-    the schema that they were written by. A time of JSON without a zone is in `time_zone`, else in that of the Spark
-    session, else in `local_zone`."""
+    """The options of rows. `value_type` is what bodies are decoded to, None is bytes.
+
+    With `registry` their first bytes name the schema that they were written by. A time of JSON without a zone is in
+    `time_zone`, else in that of the Spark session, else in `local_zone`.
+    """
 
     schema: str = ROCKETMQ
     decode: str = RAW
@@ -61,7 +63,7 @@ class RowOptions:
 
     @property
     def permissive(self) -> bool:
-        """True when damage becomes a row that tells of it, not an error that ends the read."""
+        """Return whether damage becomes a row that describes it, not an error that ends the read."""
         return self.mode == PERMISSIVE
 
 

@@ -35,7 +35,7 @@ def array_of(element: pa.DataType, nullable: bool = True) -> pa.ListType:
 
 
 def map_of(value: pa.DataType, key: pa.DataType = TEXT) -> pa.MapType:
-    """A map, from texts unless told otherwise, its fields named as Spark names them."""
+    """Return a map type, its keys texts by default, its fields named as Spark names them."""
     return pa.map_(pa.field("key", key, nullable=False), pa.field("value", value))
 
 
@@ -84,7 +84,7 @@ def named_type(option: str, text: str) -> pa.StructType:
 
 
 def _of_json(written: Any) -> pa.DataType:
-    """One of Spark's types as its JSON writes it: a name, or an object that says what it holds."""
+    """Return the type that Spark's JSON describes: a name, or an object that says what it holds."""
     if isinstance(written, str):
         number = _DECIMAL.fullmatch(written)
         return _named(written) if number is None else _decimal(int(number[1]), int(number[2]))
@@ -131,7 +131,7 @@ class _Ddl:
         self._words.append("")
 
     def columns(self) -> pa.StructType:
-        """All of it."""
+        """Parse all columns of the text. Raises ValueError."""
         fields = self._fields("")
         if not fields:
             raise ValueError("it names no column")

@@ -43,7 +43,10 @@ def place_of(store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
 
 
 def listed(argument: str, names: Any) -> list[str] | None:
-    """What a call was given as a list of names. Raises InvalidOption, also for one text: its letters are no names."""
+    """Return what a call was given as a list of names.
+
+    Raises InvalidOption, also for one text: its letters are no names.
+    """
     if names is None:
         return None
     each: list[Any] = list(names) if isinstance(names, Iterable) and not isinstance(names, str | bytes) else [None]
@@ -63,7 +66,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def choice(option: str, value: str, choices: tuple[str, ...]) -> str:
-    """One of some words, in any case."""
+    """Return one of some words, given in any case."""
     if value.lower() not in choices:
         raise InvalidOption(f"{option}={value!r}: one of {', '.join(choices)}")
     return value.lower()
@@ -90,7 +93,9 @@ def count(option: str, text: str | None, least: int, most: int | None = None) ->
 
 
 def json_value(option: str, text: str, do: str) -> Any:
-    """What the JSON says. Raises InvalidOption, too, where it would say less than its writer wrote, or what no text is.
+    """Return what the JSON says.
+
+    Raises InvalidOption, too, where it would say less than its writer wrote, or what no text is.
 
     `do` is what would be right. Python's parser takes the last of equal names, and halves of surrogate pairs.
     """
@@ -130,7 +135,7 @@ def local_path(option: str, path: str) -> str:
 
 
 def file_of_driver(option: str, name: str, most: int) -> bytes:
-    """What a file of the driver's host holds; it travels with the tasks. Raises InvalidOption."""
+    """Return what a file of the driver's host holds; it travels with the tasks. Raises InvalidOption."""
     try:
         with Path(name).open("rb") as file:
             data = file.read(most + 1)

@@ -1,4 +1,4 @@
-"""Options by which reads agree with others: named snapshots, and the consumer group that a stream's progress is told.
+"""Options by which reads agree with others: named snapshots, and the consumer group to which a stream commits.
 
     snapshot=NAME             a batch read ends where the store did then
     startingSnapshot=NAME     a read, of either kind, begins there
@@ -56,7 +56,7 @@ def parse_snapshot(given: Mapping[str, str], option: str) -> str | None:
 
 
 def parse_commits(given: Mapping[str, str]) -> CommitOptions | None:
-    """Where a stream commits its offsets; `given` has lower-case names. Raises InvalidOption."""
+    """Return where a stream commits its offsets; `given` has lower-case names. Raises InvalidOption."""
     group = given.get("commitgroup")
     if group is None:
         for name in COMMIT_OPTION_NAMES[1:]:
@@ -74,7 +74,7 @@ def parse_commits(given: Mapping[str, str]) -> CommitOptions | None:
 
 
 def parse_tls_config_file(given: Mapping[str, str]) -> str | None:
-    """By which file name servers and brokers are asked over TLS; it is not read here. Raises InvalidOption."""
+    """Return the file by which name servers and brokers are asked over TLS, unread. Raises InvalidOption."""
     text = given.get(TLS_CONFIG_FILE.lower())
     if text is not None and not text.strip():
         raise InvalidOption(f"{TLS_CONFIG_FILE}={text!r}: give a tls.properties of the driver's host")

@@ -36,7 +36,7 @@ class Where:
     limits: tuple[Limit, ...] = ()
 
     def narrowed(self, column: str, values: Iterable[Any]) -> Where:
-        """Of this, what has one of the values in the column."""
+        """Return the part of this that has one of the values in the column."""
         name, _ = COLUMNS[column]
         known, wanted = getattr(self, name), frozenset(values)
         met: dict[str, Any] = {name: wanted if known is None else known & wanted}

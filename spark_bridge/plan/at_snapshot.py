@@ -69,7 +69,7 @@ def refuse_other_queues(
     """Raise SnapshotGone where a queue that is to be read is not the one that the snapshot names.
 
     A topic that was deleted and made again has queues that know nothing of what it had. One without any queues is
-    looked for in the log itself; queues that a broker is still building cannot be told.
+    looked for in the log itself; queues that a broker is still building are not checked.
     """
     if options.snapshot is None or not _are_built(extent):
         return

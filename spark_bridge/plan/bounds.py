@@ -1,4 +1,4 @@
-"""From offsets and moments that options give to the parts of queues that are read; what is not there is told."""
+"""From offsets and moments in options to the parts of queues that are read; missing parts are reported."""
 
 from __future__ import annotations
 

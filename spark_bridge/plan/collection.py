@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 
 
 class _Rest:
-    """How many plans the threads of this process are making; where somebody else has switched it off it stays off."""
+    """The number of plans that threads of this process make; where somebody else has switched it off it stays off."""
 
     def __init__(self) -> None:
         self.lock, self.plans, self.is_ours = threading.Lock(), 0, False
@@ -53,7 +53,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """It goes on when the last of those has ended that are at it."""
+    """Pause the collector in the block; it goes on when the last such block ends."""
     rest = _rest
     rest.begin()
     try:

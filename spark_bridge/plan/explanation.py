@@ -1,4 +1,4 @@
-"""What a read would touch, told before it runs: stores, the log's end, queues, splits and bytes.
+"""What a read would touch, found before it runs: stores, the log's end, queues, splits and bytes.
 
 Spark's own EXPLAIN shows a Python source's name and columns, and has no place for more. The plan is made as for a read
 and thrown away: it reads cursors, queues and as much of the log as planning does, and holds nothing.
@@ -66,22 +66,22 @@ class StorePlan:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """What a read would touch now, store by store; `str()` of it is for people."""
+    """The plan of a read as of now, store by store; `str()` of it is for people."""
 
     stores: list[StorePlan]
 
     @property
     def splits(self) -> int:
-        """Spark's tasks."""
+        """Return the number of Spark's tasks."""
         return sum(store.splits for store in self.stores)
 
     @property
     def bytes(self) -> int:
-        """Of the records that are looked at."""
+        """Return the bytes of the records that a read looks at."""
         return sum(store.bytes for store in self.stores)
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the plan as JSON fields."""
         return {"splits": self.splits, "bytes": self.bytes, "stores": [asdict(store) for store in self.stores]}
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ def explained(options: ReadOptions) -> ReadPlan:
 
 
 def store_plan(part: StorePart, splits: list[Split]) -> StorePlan:
-    """One store's part, from what was planned of it."""
+    """Return one store's part of the plan."""
     log = part.log
     return StorePlan(
         broker_name=part.store.broker_name,

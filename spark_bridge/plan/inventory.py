@@ -86,7 +86,7 @@ def _directory_of(root: str) -> StoreDirectory:
 
 
 def _confirmed(root: str) -> int:
-    """Up to where enough replicas hold the log. Raises NoBroker."""
+    """Return up to where enough replicas hold the log. Raises NoBroker."""
     broker = store_extent.require_running(root)
     role = str(broker.settings.get("brokerRole", ""))
     offset = cursor_of(root, "confirm_offset") if role.endswith(MASTER_ROLE) else None
@@ -201,7 +201,7 @@ def _behind_blank(files: SegmentFiles, offset: int, end: int) -> int:
 
 
 def selection_of(options: ReadOptions, broker_name: str = "") -> Selection:
-    """What options want of one broker's store; offsets given are bounds, moments not yet."""
+    """Return what options want of one broker's store; offsets given are bounds, moments not yet."""
     topics, tags = options.where.topics, options.where.tags
     named = None if options.topics is None else frozenset(options.topics)
     hides = named is None and not options.include_system_topics
@@ -250,7 +250,7 @@ def find_queues(
 
 
 def _guides(places: Iterable[tuple[str, int, str]], log: LogExtent) -> Iterator[Queue]:
-    """Those of the queues that can show where records begin; what is wrong with another is told where it is read."""
+    """Yield the queues that can show where records begin; an invalid one is skipped, and reported when it is read."""
     for place in places:
         with suppress(QueueFileMismatch):
             yield _open(*place, log)
@@ -279,7 +279,7 @@ def queue_ends(root: str, selection: Selection) -> dict[tuple[str, int], tuple[i
 
 
 def topics_in(root: str, kind: str, topics: Iterable[str]) -> frozenset[str]:
-    """Those of the topics that have queues of a kind, which is the name of its folder."""
+    """Return the topics that have queues of a kind, which is its folder's name."""
     top, names = Path(root) / kind, frozenset(topics)
     if len(names) > TOPICS_ASKED_MAX:
         return names.intersection(directories(top))

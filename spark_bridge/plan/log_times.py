@@ -43,12 +43,12 @@ class LogTimes:
         self.close()
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files of all segments."""
         while self._open:
             os.close(self._open.popitem()[1])
 
     def stored_ms(self, offset: int) -> int | None:
-        """When the record at that offset was stored; None where none begins. Raises as `history.stored_ms`."""
+        """Return when the record at an offset was stored; None without one. Raises as `history.stored_ms`."""
         base = self._files.base_of(offset)
         fd = self._open.get(base)
         if fd is None:

@@ -47,7 +47,7 @@ class UnknownTopic(InvalidOption):
 
 
 class _Missing(NamedTuple):
-    """What is looked for: a topic, or one queue of it."""
+    """A topic, or one queue of it, that is looked for."""
 
     topic: str
     queue_id: int | None
@@ -55,7 +55,7 @@ class _Missing(NamedTuple):
 
 
 class _Store:
-    """What one store knows, looked up when it is asked for."""
+    """The names in one store, looked up when they are asked for."""
 
     def __init__(self, at: StoreAt) -> None:
         self.root, self.broker_name = at
@@ -72,7 +72,7 @@ class _Store:
 
     @cached_property
     def configured(self) -> dict[str, int]:
-        """How many queues topics.json gives each topic."""
+        """Return how many queues topics.json gives each topic."""
         try:
             table = topics(json_files.read(Path(self.root) / CONFIG / TOPICS))
         except MalformedConfig:  # it can tell nothing
@@ -101,7 +101,7 @@ def _number(value: object) -> int:
 
 
 def refuse_missing(options: ReadOptions, stores: Sequence[StoreAt], but: Iterable[str] = ()) -> None:
-    """Raises UnknownTopic for the first name that no store has; those of `but` were known once."""
+    """Raise UnknownTopic for the first name that no store has; those of `but` were known once."""
     if options.allow_missing_topics or not stores:
         return
     read = set(but)
@@ -119,7 +119,7 @@ def refuse_missing(options: ReadOptions, stores: Sequence[StoreAt], but: Iterabl
 
 
 def refuse_unstreamable(options: ReadOptions, stores: Iterable[StoreAt]) -> None:
-    """Raises InvalidOption for a topic that is named and that no stream can read: it would wait for ever."""
+    """Raise InvalidOption for a named topic that no stream can read: it would wait for ever."""
     for topic in options.topics or ():
         for store in stores:
             if not options.allow_missing_topics and has_batch_queues(store.root, topic):

@@ -65,7 +65,7 @@ def plan_under_leases(options: ReadOptions, by_range: ByRange | None = None) -> 
 
 @planned_in_peace
 def planned_parts(options: ReadOptions) -> list[tuple[StorePart, list[Split]]]:
-    """What `plan_read` would plan now of each store, to be looked at: nothing is held for it.
+    """Return what `plan_read` would plan now of each store, to be looked at: nothing is held for it.
 
     Raises what `plan_read` raises.
     """

@@ -27,7 +27,7 @@ Reader = Callable[[bytes], Any]
 
 
 def avro_reader(reader: str, writer: str | None = None) -> Reader:
-    """What makes a value of a whole body; raises whatever its bytes lead the library to.
+    """Return what makes a value of a whole body; raises whatever its bytes lead the library to.
 
     Raises SchemaUnusable for a writer's schema that does not go with the reader's.
     """
@@ -133,7 +133,7 @@ class _Graft:
         return {**bare, **{name: asked[name] for name in LOGICAL_PARTS if name in asked}}
 
     def _branch(self, writer: Any, reader: Any) -> Any:
-        """Of a reader's union the part that the writer's is read as; a name's definition."""
+        """Return the part of a reader's union that the writer's part is read as, and a name's definition."""
         if isinstance(reader, list):
             kind = _kind(writer, self._named)
             same = [one for one in reader if _kind(one, self._readers) == kind]

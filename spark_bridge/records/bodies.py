@@ -22,7 +22,7 @@ _COMPRESSED = int(SysFlag.COMPRESSED)
 
 
 def with_bodies(records: Records, options: RowOptions, wanted: bool) -> Iterator[Records]:
-    """The records, in parts where `wanted` bodies grow; raises CorruptRecord, MalformedData unless they may be told."""
+    """Yield the records, in parts where `wanted` bodies grow. Raises CorruptRecord, MalformedData unless permissive."""
     if options.verify_body_crc:
         _check_crc(records, options)
     compressed = np.flatnonzero(records.sys_flag & _COMPRESSED) if wanted else np.empty(0, np.intp)

@@ -144,7 +144,7 @@ BY_NAME = {column.name: column for column in (*COLUMNS, *KAFKA_COLUMNS, HEADERS_
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """What batches of these columns have."""
+    """Return the Arrow schema of these columns."""
     return pa.schema([(column.name, column.kind) for column in columns])
 
 

@@ -70,7 +70,7 @@ def error_text(error: StoreError) -> str:
 def sound_starts(
     window: LogWindow, log: LogExtent, chain_from: int, start: int, end: int
 ) -> Iterator[Positions | Damage]:
-    """As `record_starts`, but every record's lengths are checked, and a damaged one does not end the reading."""
+    """Yield starts like `record_starts`, but check every record's lengths; a damaged one does not end the reading."""
     at = chain_from
     while at < end:
         try:
@@ -96,7 +96,7 @@ def _goes_on(window: LogWindow, at: int) -> str:
 
 
 def sound_entries(window: LogWindow, entries: QueueEntries) -> Iterator[Positions | Damage]:
-    """The records that a queue's entries name; entries that name none, or another queue's, are told."""
+    """Yield the records that a queue's entries name, and damage for entries that name no record or another queue's."""
     wrong = wrong_entries(window, entries)
     for row in wrong.tolist():
         yield _entry_damage(entry_error(window, entries, row), entries, row)
@@ -114,7 +114,7 @@ def _entry_damage(error: CorruptRecord, entries: QueueEntries, row: int) -> Dama
 
 
 def next_provable(window: LogWindow, log: LogExtent, damaged: int) -> int:
-    """Where the next record behind the damaged one begins; the window's end when there is none."""
+    """Return where the next record behind the damaged one begins; the window's end without one."""
     ends = {_end_by_size(window, damaged), _end_by_lengths(window, damaged)}
     for end in sorted(end for end in ends if end is not None):
         if _begins_here(window, end) and _has_its_entry(window, log, end):
@@ -163,7 +163,7 @@ def _has_its_entry(window: LogWindow, log: LogExtent, at: int) -> bool:
         return True
     try:
         message = decode(window.bytes.data, at, check_body_crc=False)
-    except CorruptRecord:  # no record, or one that is damaged, too, and will be told next
+    except CorruptRecord:  # no record, or a damaged one, which is reported next
         return True
     if not TOPIC_PATTERN.fullmatch(message.topic):
         return False

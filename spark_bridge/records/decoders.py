@@ -1,4 +1,4 @@
-"""Bodies decoded as JSON, Avro or Protobuf into Arrow's types; a body that does not fit is told, its value is null.
+"""Bodies decoded as JSON, Avro or Protobuf into Arrow's types; a body that does not fit is reported, its value is null.
 
 JSON is read by Arrow, all bodies of a batch in one call. That is exact: each body begins with `{` and ends with `}`, a
 line feed stands between two, and no JSON string holds one, so every border between bodies lies between whole values,
@@ -44,7 +44,7 @@ PART_BYTES = 1 << 20  # of bodies whose values are Python's objects at one time
 
 
 def decoded(records: Records, options: RowOptions) -> pa.Array:
-    """The bodies' values, null where `records.errors` tells why. Raises MalformedData unless it may be told."""
+    """Return the bodies' values, null where `records.errors` has the reason. Raises MalformedData unless permissive."""
     kept: pa.Array | None = records.__dict__.get("_decoded")
     if kept is not None:
         return kept
@@ -101,7 +101,7 @@ def _json(bodies: pa.BinaryArray, kind: pa.DataType, zone: str, bad: Bad) -> pa.
 
 
 class _Reader:
-    """What makes structs of JSON texts, all at once."""
+    """A function that makes structs of JSON texts, all at once."""
 
     def __init__(self, kind: pa.DataType, zone: str) -> None:
         self.kind, self._read = kind, pa.schema(list(read_as(kind)))
@@ -118,7 +118,7 @@ class _Reader:
         return pa.array([self._rewritten(text) for text in texts.to_pylist()], pa.string())
 
     def why(self, text: str, reason: str) -> str:
-        """Why a text cannot be read, where `reason` is Arrow's."""
+        """Return why a text cannot be read; `reason` is Arrow's."""
         return self._refused.get(text, reason)
 
     def _rewritten(self, text: str) -> str:
@@ -129,7 +129,7 @@ class _Reader:
             return text
 
     def values(self, texts: pa.StringArray) -> pa.StructArray | str:
-        """As many values as texts; or why not."""
+        """Return as many values as texts, or the reason why not."""
         if not len(texts):
             return pa.array([], self.kind)
         joined = pc.binary_join_element_wise(texts, pa.scalar(""), "\n")
@@ -187,7 +187,7 @@ def _utf8(row: int, body: bytes | None, bad: Bad) -> str | None:
 
 
 def _no_json(text: str) -> str:
-    """Why a text that is no JSON object is no JSON at all; empty when it is."""
+    """Return why a text is not JSON at all; empty where it is JSON but not an object."""
     try:
         json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
@@ -244,7 +244,7 @@ def _made(value: Callable[[bytes], Any], row: int, body: bytes | None, bad: Bad)
 
 
 def _reader(options: RowOptions) -> Callable[[bytes], Any]:
-    """What makes a value of a body."""
+    """Return what makes a value of a body."""
     if options.decode == AVRO:
         schema = options.avro_schema or ""
         return avro_reader(schema) if options.registry is None else _by_writers(schema, options.registry)

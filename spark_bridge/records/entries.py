@@ -45,7 +45,7 @@ class QueueEntries(NamedTuple):
     sizes: Int32s
 
     def at(self, rows: npt.NDArray[Any]) -> QueueEntries:
-        """Some of the entries, by their rows or a mask."""
+        """Return some of the entries, by their rows or a mask."""
         return self._replace(numbers=self.numbers[rows], positions=self.positions[rows], sizes=self.sizes[rows])
 
 
@@ -57,7 +57,7 @@ def check_entries(window: LogWindow, entries: QueueEntries) -> None:
 
 
 def wrong_entries(window: LogWindow, entries: QueueEntries) -> npt.NDArray[np.intp]:
-    """Which of the entries name no record of their size, or one that is another message."""
+    """Return the rows of entries that name no record of their size, or another message."""
     positions, sizes = entries.positions, entries.sizes
     good = (positions >= 0) & (sizes >= FIXED_BYTES) & (positions + sizes <= window.length)
     if not good.all():
@@ -79,7 +79,7 @@ def wrong_entries(window: LogWindow, entries: QueueEntries) -> npt.NDArray[np.in
 
 
 def _are_of_the_topic(window: LogWindow, entries: QueueEntries, heads: npt.NDArray[np.void]) -> Mask:
-    """Which records have the queue's topic, if they are sound."""
+    """Return which records have the queue's topic, if they are sound."""
     topic = entries.topic.encode()
     is_wide = heads["magic_code"] == MAGIC_V2
     if is_wide.any() or (heads["sys_flag"] & HOST_MASK).any():
@@ -96,7 +96,7 @@ def _are_of_the_topic(window: LogWindow, entries: QueueEntries, heads: npt.NDArr
 
 
 def _are_dispatched_to_the_queue(window: LogWindow, entries: QueueEntries) -> Mask:
-    """Which records name the queue among those that they belong to besides their own, with the entry's number."""
+    """Return which records name the queue, with the entry's number, among those they belong to besides their own."""
     dispatched = np.zeros(len(entries.positions), np.bool_)
     sound = np.delete(np.arange(len(dispatched)), list(faults(Records(window, entries.positions))))
     records = Records(window, entries.positions[sound])

@@ -11,7 +11,7 @@ KEPT_BYTES = 16 << 20
 
 @cache  # a process reads many splits
 def keep_freed_memory() -> None:
-    """From now on the C library keeps freed memory, up to twice as much as `KEPT_BYTES`, above all that is in use.
+    """Have the C library keep freed memory, up to twice `KEPT_BYTES` above what is in use.
 
     glibc maps what is larger than a threshold, and gives back what is free at its heap's end and above twice that. It
     begins with 128 KiB, and raises both to what was mapped and freed. A batch's arrays have about a megabyte: without

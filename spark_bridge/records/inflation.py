@@ -34,7 +34,7 @@ _INT32, _INT64, _INT16 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct
 
 
 def unpacked(records: Records, check_crc: bool) -> Iterator[Records | Damage]:
-    """The records with each inner batch replaced by its messages; a batch that is none is told."""
+    """Yield the records with each inner batch replaced by its messages, and damage for an invalid batch."""
     window, positions = records.window, records.starts
     batches = np.flatnonzero(records.sys_flag & _INNER)
     if not len(batches):
@@ -54,7 +54,7 @@ def unpacked(records: Records, check_crc: bool) -> Iterator[Records | Damage]:
 
 
 def _damage(window: LogWindow, position: int, error: MalformedData | CorruptRecord) -> Damage:
-    """What is known of a batch that cannot be read: all but its messages."""
+    """Return what is known of a batch that cannot be read: all but its messages."""
     message = decode(window.bytes.data, position, check_body_crc=False, path=window.path)
     if isinstance(error, MalformedData):
         error = MalformedData(f"{window.path}: {error.what}", error.reason)
@@ -71,7 +71,7 @@ class _Copy:
         self._bytes = 0
 
     def taken(self) -> Iterator[Records]:
-        """What was copied so far, if anything; begins anew."""
+        """Yield what was copied so far, if anything; begins anew."""
         if self._starts:
             yield Records(CopiedRecords(self._window, b"".join(self._parts)), np.concatenate(self._starts))
         self._parts, self._starts, self._bytes = [], [], 0

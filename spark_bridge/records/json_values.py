@@ -45,7 +45,7 @@ def read_as(kind: pa.DataType) -> pa.DataType:
 
 
 def made(read: pa.Array, kind: pa.DataType, zone: tzinfo) -> pa.Array:
-    """The values of what Arrow read. Raises ValueError, which names the first text that is none."""
+    """Return the values of what Arrow read. Raises ValueError, which names the first invalid text."""
     if not holds(kind, is_made):
         return read
     if read.offset:

@@ -29,7 +29,7 @@ def property_value(properties: pa.StringArray, name: str) -> pa.StringArray:
 
 
 def properties_map(properties: pa.StringArray) -> pa.MapArray:
-    """All properties of each record as map<string,string>."""
+    """Return all properties of each record as map<string,string>."""
     pairs = pc.split_pattern(properties, PAIR_SEPARATOR)
     flat = pairs.flatten()
     separator = pc.find_substring(flat, NAME_VALUE_SEPARATOR).to_numpy()
@@ -53,7 +53,7 @@ def _ends_of_kept(kept: npt.NDArray[np.bool_], ends: npt.NDArray[np.integer]) ->
 
 
 def _each_name_once(codes: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> bool:
-    """True when no row has a name twice: then the sum of its names' bits is their union."""
+    """Return whether no row has a name twice: then the sum of its names' bits is their union."""
     if not len(codes):
         return True
     if codes.max() >= NAMES_IN_A_WORD:
@@ -64,7 +64,7 @@ def _each_name_once(codes: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -
 
 
 def _last_of_each_name(codes: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """True for each pair that no later pair of its row overrides."""
+    """Return True for each pair that no later pair of its row overrides."""
     row = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
     key = (row * (codes.max() + 1) + codes)[::-1]
     kept = np.zeros(len(codes), np.bool_)

@@ -34,7 +34,7 @@ _Value = Callable[[Any], Any]
 
 @lru_cache(maxsize=16)
 def protobuf_reader(message: MessageType) -> Callable[[bytes], Any]:
-    """What makes a value of a whole message; raises whatever its bytes lead the library to."""
+    """Return what makes a value of a whole message; raises whatever its bytes lead the library to."""
     from google.protobuf.message_factory import GetMessageClass
 
     made = GetMessageClass(descriptor_of(message))
@@ -92,7 +92,7 @@ def _microseconds(message: Any) -> int:
 
 @lru_cache(maxsize=256)
 def refusal(schema: Registered, indexes: tuple[int, ...], message: MessageType, what: str) -> str:
-    """Why a body of the registered schema's message at those indexes is not to be read as `message`; empty if it is."""
+    """Return why a body of the schema's message at those indexes cannot be read as `message`; empty if it can."""
     try:
         file = file_of(schema, what)
         written, name = file.message_type, file.package

@@ -149,7 +149,7 @@ def _record_chunks(split: RecordSplit, rows: RowOptions) -> Iterator[Records | D
 def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Records | Damage]:
     """The records that some pieces of consume queues point to."""
     windows: dict[int, LogWindow] = {}
-    pruning = Selection() if rows.permissive else split.selection  # damage is told of every entry
+    pruning = Selection() if rows.permissive else split.selection  # damage is reported for every entry
     for piece in split.pieces:
         for entries in _piece_chunks(piece, split.log.segment_bytes, pruning):
             if isinstance(entries, Damage):
@@ -274,7 +274,7 @@ class _Held:
         self.rows, self.weight = self.rows + len(records), self.weight + weight
 
     def taken(self) -> Records | list[Damage]:
-        """What is held; begins anew."""
+        """Return what is held, and begin anew."""
         damages, parts = self.damages, self.parts
         self._clear()
         return Records.joined(parts) if parts else damages

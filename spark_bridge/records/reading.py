@@ -31,7 +31,7 @@ REPORTS = "reading"
 
 @dataclass(frozen=True)
 class Source:
-    """What came from one place: parts of the read that ended with it, rows, bytes of their columns in Arrow.
+    """The counts of one place: parts of the read that ended with it, rows, bytes of their columns in Arrow.
 
     `failures`: how often it was left for another, because it lagged, broke, was damaged, refused or did not answer.
     """
@@ -51,12 +51,12 @@ def _fields(source: Source) -> tuple[int, int, int, int]:
 
 @dataclass
 class Reading:
-    """What one task reads, by source."""
+    """The counts of what one task reads, by source."""
 
     sources: dict[str, Source] = field(default_factory=dict)
 
     def failed(self, source: str) -> None:
-        """It is left for another."""
+        """Count a source that was given up for another."""
         self._add(source, Source(failures=1))
 
     def counted(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
@@ -110,7 +110,7 @@ def counted(frame: DataFrame, observation: Observation | str = OBSERVED) -> Data
 
 
 def figures(observed: Any, name: str = OBSERVED) -> dict[str, Source]:
-    """What came from where: of an Observation (waits for the frame's first action), or of a stream's progress."""
+    """Return the counts by source of an Observation (waits for the frame's first action), or of a stream's progress."""
     if hasattr(observed, "observedMetrics"):
         row = observed.observedMetrics.get(name)
         reports = [] if row is None else row[REPORTS]

@@ -33,7 +33,7 @@ Rows = npt.NDArray[np.intp] | Mask | slice
 
 
 class Records:
-    """Some records of one window.
+    """Records of one window.
 
     `bodies` holds, by row, those bodies that are not the stored bytes (inflated ones), `errors` why a row has none.
     """
@@ -57,16 +57,16 @@ class Records:
         return cls(parts[0].window, np.concatenate([part.starts for part in parts]), np.concatenate(heads))
 
     def chosen(self, rows: Rows) -> Records:
-        """Some of the records, as they are stored."""
+        """Return some of the records, as they are stored."""
         heads = self.measures.known_heads
         return Records(self.window, self.starts[rows], None if heads is None else heads[rows])
 
     def meeting(self, mask: Mask) -> Records:
-        """Those for which it is true."""
+        """Return the records for which the mask is true."""
         return self if mask.all() else self.chosen(mask)
 
     def place(self, row: int) -> str:
-        """Where a record lies, for an error."""
+        """Return a record's path and offset, for an error."""
         offset = int(self.window.offsets(self.starts[row : row + 1])[0])
         return f"{self.window.path}: record at offset {offset}"
 
@@ -84,7 +84,7 @@ class Records:
 
     @property
     def sizes(self) -> Int32s:
-        """What each record says of its size."""
+        """Return what each record says of its size."""
         return self.measures.sizes
 
     @property
@@ -94,38 +94,38 @@ class Records:
 
     @property
     def born_shift(self) -> Positions | int:
-        """By how much an IPv6 born host moves what comes behind it."""
+        """Return by how much an IPv6 born host moves the fields behind it."""
         return self.measures.born_shift
 
     @property
     def hosts_shift(self) -> Positions | int:
-        """By how much both hosts move what comes behind them."""
+        """Return by how much both hosts move the fields behind them."""
         return self.measures.hosts_shift
 
     @property
     def body_at(self) -> Positions:
-        """Where each body begins."""
+        """Return the position of each body."""
         return self.measures.body_at
 
     @cached_property
     def body_length(self) -> Int32s:
-        """Bytes of each body as stored, checked against the record's size."""
+        """Return the bytes of each body as stored, checked against the record's size."""
         return self._checked(self.measures.body, BODY_BEYOND)[1]
 
     @cached_property
     def topic_span(self) -> Span:
-        """Where each topic begins, and its length, checked against the record's size."""
+        """Return where each topic begins, and its length, checked against the record's size."""
         assert self.body_length is not None  # checks it
         return self._checked(self.measures.topic, TOPIC_BEYOND)
 
     @property
     def likely_topic_at(self) -> Positions:
-        """Where each topic begins if the record is sound, with nothing checked; may lie outside the window."""
+        """Return where each topic begins if the record is sound, with nothing checked; may lie outside the window."""
         return self.measures.likely_topic_at
 
     @cached_property
     def properties_span(self) -> Span:
-        """Where each property string begins, and its length. All lengths must add up to the record's size."""
+        """Return where each property string begins, and its length. All lengths must add up to the record's size."""
         assert self.topic_span is not None  # checks it
         return self._checked(self.measures.properties, NOT_ITS_SIZE)
 
@@ -142,7 +142,7 @@ class Records:
 
     @cached_property
     def properties(self) -> pa.StringArray:
-        """Property strings, unparsed."""
+        """Return the property strings without parsing them."""
         return _text(self.window, *self.properties_span)
 
     @cached_property
@@ -159,7 +159,7 @@ class Records:
 
     @cached_property
     def store_host_at(self) -> Positions:
-        """Where each store host begins."""
+        """Return the position of each store host."""
         return self.starts + STORE_HOST_AT + self.born_shift
 
 
@@ -228,7 +228,7 @@ def _inline(window: LogWindow, at: Positions) -> npt.NDArray[np.int32]:
 
 
 def faults(records: Records) -> dict[int, str]:
-    """Why a row is no record: its lengths do not add up. Empty when all do; reads nothing outside the window."""
+    """Return why rows are not records: their lengths do not add up. Reads nothing outside the window."""
     measures, reasons = records.measures, dict[int, str]()
     _note(reasons, measures.body.good, BODY_BEYOND)
     _note(reasons, measures.topic.good, TOPIC_BEYOND)

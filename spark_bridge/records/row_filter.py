@@ -46,7 +46,7 @@ class Condition(NamedTuple):
 
 
 class RowFilter:
-    """All conditions of a scan."""
+    """Conditions of a scan, which rows must meet."""
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         self.conditions = tuple(conditions)

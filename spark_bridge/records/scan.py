@@ -56,7 +56,7 @@ class CopiedRecords(LogWindow):
         super().__init__(window.path, 0, array, len(array), window.broker_name)
 
     def offsets(self, positions: Positions) -> Positions:
-        """What each record says about where it lies."""
+        """Return what each record says about where it lies."""
         return self.int64(positions + PHYSICAL_OFFSET_AT)
 
     def corrupt(self, position: int, reason: str) -> CorruptRecord:
@@ -130,7 +130,7 @@ def _check_cut(window: LogWindow, position: int, following: int) -> None:
 
 
 def _is_end_of_records(window: LogWindow, position: int) -> bool:
-    """True for a blank record or one that the limit cuts; raises CorruptRecord for anything else."""
+    """Return whether it is a blank record or one that the limit cuts. Raises CorruptRecord for anything else."""
     rest = window.length - position
     if rest >= BLANK_BYTES and int(window.view(">u4")[position + MAGIC_AT]) == BLANK_MAGIC:
         return True
@@ -140,7 +140,7 @@ def _is_end_of_records(window: LogWindow, position: int) -> bool:
 
 
 def what_is_wrong(window: LogWindow, position: int) -> str:
-    """Why the bytes at `position` do not begin a record; empty when they do."""
+    """Return why the bytes at `position` do not begin a record; empty when they do."""
     if window.length - position < HEAD_BYTES:
         return "the segment ends inside the record's header"
     magic = int(window.view(">u4")[position + MAGIC_AT])

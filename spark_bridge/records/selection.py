@@ -40,7 +40,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def select(records: Records, selection: Selection) -> Records:
-    """Those of the records that are wanted by topic and queue; never what a transaction has not committed."""
+    """Return the records wanted by topic and queue; never what a transaction has not committed."""
     records = records.meeting(records.sys_flag & NOT_FOR_QUEUES == 0)
     if selection.queue_ids is not None:
         records = records.meeting(np.isin(records.int32_at(QUEUE_ID_AT), list(selection.queue_ids)))
@@ -52,7 +52,7 @@ def select(records: Records, selection: Selection) -> Records:
 
 
 def select_messages(records: Records, selection: Selection) -> Records:
-    """Those of the messages that are wanted by the bounds of their queue, by ranges, time, tags and keys."""
+    """Return the messages wanted by the bounds of their queue, by ranges, time, tags and keys."""
     if selection.ranges != UNLIMITED and len(records):
         records = records.meeting(_inside_ranges(records, selection.ranges))
     if selection.bounds and len(records):
@@ -68,7 +68,7 @@ def select_messages(records: Records, selection: Selection) -> Records:
 
 
 def may_have_tags(topic: str, entries: Entries, selection: Selection) -> Mask | None:
-    """Which entries of a queue name messages that may have one of the tags, by the hash there; None: all of them.
+    """Return which entries name messages that may have one of the tags, by the hash there; None: all of them.
 
     The delay topic's queues keep a time there, and those with an extension the place of their unit.
     """
@@ -92,7 +92,7 @@ def records_at(window: LogWindow, positions: Positions) -> Records:
 
 
 def _of_queues(records: Records, selection: Selection) -> Mask:
-    """Which are of the topics and queues selected."""
+    """Return which records are of the selected topics and queues."""
     topics = records.topic.dictionary_encode()
     names, codes = topics.dictionary.to_pylist(), topics.indices.to_numpy()
     wanted: Mask = np.array([selection.admits(name) for name in names], np.bool_)[codes]
@@ -109,7 +109,7 @@ def _of_queues(records: Records, selection: Selection) -> Mask:
 
 
 def in_multi_dispatch(records: Records, name: str) -> Mask:
-    """Which of the records a multi-dispatch queue holds, too: the broker gave them an offset there."""
+    """Return which records a multi-dispatch queue holds, too: the broker gave them an offset there."""
     named = pc.binary_join_element_wise("", property_value(records.properties, MULTI_DISPATCH), "", SEPARATOR)
     mask = _mask(pc.match_substring(named, f"{SEPARATOR}{name}{SEPARATOR}"))
     if mask.any():
@@ -118,7 +118,7 @@ def in_multi_dispatch(records: Records, name: str) -> Mask:
 
 
 def _of_system_topics(records: Records) -> Mask:
-    """Which of the records belong to topics that brokers make for themselves: few are looked at, by their beginning."""
+    """Return which records are of topics that brokers make for themselves; few are looked at, by their beginning."""
     window, mask = records.window, np.zeros(len(records), np.bool_)
     topic_at = np.clip(records.likely_topic_at, 0, window.length - 4)
     likely = np.flatnonzero(SYSTEM_LETTERS[window.bytes[topic_at]])
@@ -131,7 +131,7 @@ def _of_system_topics(records: Records) -> Mask:
 
 
 def _inside_bounds(records: Records, selection: Selection) -> Mask:
-    """True for records that no bounds of their queue exclude."""
+    """Return True for records that no bounds of their queue exclude."""
     queue_ids, queue_offsets = records.int32_at(QUEUE_ID_AT), records.int64_at(QUEUE_OFFSET_AT)
     topics = records.topic
     inside = np.ones(len(records), np.bool_)
@@ -146,7 +146,7 @@ def _inside_bounds(records: Records, selection: Selection) -> Mask:
 
 
 def _inside_ranges(records: Records, ranges: Ranges) -> Mask:
-    """True for records that lie in all ranges."""
+    """Return True for records that lie in all ranges."""
     inside = np.ones(len(records), np.bool_)
     for (first, end), values_of in zip(ranges, RANGED_VALUES, strict=True):
         if first is None and end is None:
@@ -173,7 +173,7 @@ RANGED_VALUES: tuple[Callable[[Records], npt.NDArray[np.int64]], ...] = (
 
 
 def _inside_times(records: Records, selection: Selection) -> Mask:
-    """True for records that no bounds in time exclude."""
+    """Return True for records that no bounds in time exclude."""
     return inside_times(
         _stored_ms(records), selection, lambda queue_id: records.int32_at(QUEUE_ID_AT) == queue_id,
         lambda topic: _mask(pc.equal(records.topic, topic)),
@@ -184,7 +184,10 @@ def inside_times(
     stored_ms: npt.NDArray[np.int64], selection: Selection, of_queue: Callable[[int], Mask],
     of_topic: Callable[[str], Mask],
 ) -> Mask:  # fmt: skip
-    """True for messages of these store times that no bounds in time exclude; what is of a queue or a topic is asked."""
+    """Return True for messages of these store times that no bounds in time exclude.
+
+    `of_queue` and `of_topic` return which messages are of one.
+    """
     inside = np.ones(len(stored_ms), np.bool_)
     for topic, queue_id, from_ms, until_ms in selection.stored:
         outside = np.zeros(len(stored_ms), np.bool_)
@@ -201,7 +204,7 @@ def inside_times(
 
 
 def _carrying(properties: pa.StringArray, keys: frozenset[str]) -> Mask:
-    """True for messages with one of the keys: among those of KEYS, or the unique one."""
+    """Return True for messages with one of the keys: among those of KEYS, or the unique one."""
     unique = property_value(properties, UNIQ_KEY)
     mask = _mask(pc.is_in(unique, value_set=pa.array(sorted(keys), pa.string())))
     texts = pc.binary_join_element_wise("", property_value(properties, KEYS), "", KEY_SEPARATOR)
@@ -211,6 +214,6 @@ def _carrying(properties: pa.StringArray, keys: frozenset[str]) -> Mask:
 
 
 def _mask(values: Any) -> Mask:
-    """As a numpy array; null is no."""
+    """Return the values as a numpy array; null becomes False."""
     mask: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
     return mask

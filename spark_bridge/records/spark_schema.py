@@ -50,7 +50,7 @@ def spark_type(kind: pa.DataType) -> DataType:
 
 
 def settled(schema: StructType, rows: RowOptions) -> RowOptions:
-    """The options after a look at the schema that was given: each of its columns is one of ours, in its type.
+    """Return the options after a check of the user's schema: each of its columns is one of this source's, in its type.
 
     JSON bodies may be given their type there. Raises InvalidOption.
     """
@@ -73,7 +73,7 @@ def settled(schema: StructType, rows: RowOptions) -> RowOptions:
 
 
 def json_schema(schema: StructType, rows: RowOptions) -> str | None:
-    """What JSON bodies are decoded to as the option `valueSchema` says it, where the schema alone tells."""
+    """Return what JSON bodies are decoded to as the option `valueSchema` says it, where the schema alone tells."""
     fields = [field.dataType for field in schema.fields if field.name in BODY_COLUMNS]
     if rows.decode != JSON or rows.value_type != pa.string() or not fields or not isinstance(fields[0], StructType):
         return None

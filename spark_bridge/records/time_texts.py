@@ -53,7 +53,7 @@ def local_micros_of(text: str) -> int | None:
 
 
 def days_of(text: str) -> int | None:
-    """Days since 1970 of a date; None where it is none. What follows a blank or a T does not count."""
+    """Return a date's days since 1970; None for an invalid one. What follows a blank or a T is ignored."""
     match = _DATE.fullmatch(text.strip(BLANKS))
     if match is not None:
         days = _days(match[1], match[2], match[3], match[4])
@@ -99,7 +99,7 @@ def _days(sign: str, year: str, month: str | None, day: str | None) -> int | Non
 
 
 def _offset_s(days: int, seconds: int, zone: tzinfo) -> int:
-    """How far the zone is before UTC at its own time, which is that of a like year where Python has none such."""
+    """Return how far the zone is before UTC at its own time, taken in a like year where Python lacks the year."""
     ordinal = days + EPOCH
     last = date.max.toordinal()
     if ordinal > last:

@@ -27,7 +27,7 @@ class Framed(NamedTuple):
 
 
 def framed(body: bytes) -> Framed:
-    """What a body says. Raises ValueError."""
+    """Split a body into schema number and content. Raises ValueError."""
     if len(body) < HEAD.size:
         raise ValueError(f"{len(body)} bytes, too short for a schema's number: not in a registry's wire form")
     magic, schema_id = HEAD.unpack_from(body)

@@ -22,7 +22,7 @@ VERSION_MAX = 2**31 - 1
 
 
 class Reference(NamedTuple):
-    """Another schema that one names: as what, and where it is."""
+    """A schema that another one names: under which name, and where it is."""
 
     name: str
     subject: str

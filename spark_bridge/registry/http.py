@@ -27,7 +27,7 @@ READ_BYTES = 1 << 16
 
 
 class _Passing(Exception):
-    """Another attempt may do better."""
+    """Raised where another attempt may do better."""
 
 
 class HttpRegistry:
@@ -139,8 +139,8 @@ class _Timed(io.RawIOBase):
         self._socket.sendall(data)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """What a response is read from."""
+        """Return the stream that a response is read from."""
         return io.BufferedReader(self, READ_BYTES)
 
     def close(self) -> None:
-        """Not yet: a response is read from it after the library has closed what it sent the question by."""
+        """Do nothing: a response is read after the library has closed the sending side."""

@@ -1,6 +1,6 @@
-"""The schemas that one process has asked for: each once, whoever needs it; bounded by number and by bytes.
+"""The schemas that one process has asked for: each once; bounded by number and by bytes.
 
-What is not there is remembered, too, for a while: bodies are strangers', and each may name another number.
+A missing schema is remembered, too, for a while: bodies come from strangers, and each may name another number.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Schemas:
             return schema
 
     def referred(self, schema: Registered) -> list[tuple[Reference, Registered]]:
-        """What a schema refers to, and those to others: each after what it needs. Raises SchemaUnusable."""
+        """Return what a schema refers to, and those to others: each after what it needs. Raises SchemaUnusable."""
         listed: dict[Reference, Registered] = {}
         self._refer(schema, listed, set())
         return list(listed.items())

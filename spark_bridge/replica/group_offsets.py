@@ -35,7 +35,7 @@ class CommitRefused(ValueError):
 
 
 class Place(NamedTuple):
-    """How far a group is in a queue (None: nobody said), and where that ends."""
+    """The offset of a group in a queue (None: nobody said), and where that ends."""
 
     committed: int | None
     end: int
@@ -85,7 +85,7 @@ def introduce(broker: Conversation, group: str) -> None:
 
 
 def places(broker: Conversation, group: str, queues: Iterable[QueueName]) -> dict[QueueName, Place]:
-    """How far the group is in these queues; those that the broker does not know are left out."""
+    """Return how far the group is in these queues; those that the broker does not know are left out."""
     asked = list(queues)
     questions = []
     for topic, queue_id in asked:

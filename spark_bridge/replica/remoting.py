@@ -25,7 +25,7 @@ HUNG_UP = "hung up before its answer was whole; if it takes TLS only, give a tls
 
 
 class NoCommonTls(OSError):
-    """A name server or broker was asked over TLS, and the two do not come together.
+    """A name server or broker was asked over TLS, and the two sides do not agree on it.
 
     Next: look at the file that the message names: `tls.client.trustCertPath` is whom to trust, `tls.client.certPath`
     and `tls.client.keyPath` are what a server that asks for a certificate is shown; without `tlsConfigFile` plaintext
@@ -39,7 +39,7 @@ class NoCommonTls(OSError):
 
 
 class Question(NamedTuple):
-    """What is asked, with which fields and body."""
+    """A request: its code, fields and body."""
 
     code: RequestCode
     fields: Mapping[str, str] | None = None
@@ -76,11 +76,11 @@ class Conversation:
         self._connection.close()
 
     def ask(self, question: Question) -> RemotingCommand:
-        """Its answer, whatever its code. Raises OSError (none in time, hung up) and ValueError (no frame)."""
+        """Return the answer, whatever its code. Raises OSError (late, closed) and ValueError (malformed)."""
         return self.ask_all([question])[0]
 
     def need(self, question: Question) -> RemotingCommand:
-        """Its answer if that is SUCCESS. Raises OSError, ValueError."""
+        """Return the answer if its code is SUCCESS. Raises OSError, ValueError."""
         answer = self.ask(question)
         if answer.code != ResponseCode.SUCCESS:
             raise ValueError(refusal(self.address, answer))
@@ -123,7 +123,7 @@ class Conversation:
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        """What fails on the connection says what to do. Raises OSError."""
+        """Give what fails on the connection a text that says what to do. Raises OSError."""
         try:
             yield
         except TimeoutError:
@@ -155,7 +155,7 @@ def _no_common_tls(error: OSError, file: Path) -> NoCommonTls:
 
 
 def refusal(address: str, answer: RemotingCommand) -> str:
-    """What an answer says that is no success."""
+    """Return what an answer says that is no success."""
     return f"{address} answers with code {answer.code} {answer.remark or ''}".rstrip()
 
 

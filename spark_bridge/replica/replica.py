@@ -1,4 +1,4 @@
-"""The replica on an executor's host: it is waited for until it holds what was planned; else both offsets are told.
+"""The replica on an executor's host: it is waited for until it holds what was planned; else the error has both offsets.
 
 A plan is made on one host and read on others. A replica there may be behind the one that was planned (its bytes beyond
 its own end are zeros, or half a record), or its log may begin later. Its own end is asked before anything is read: the
@@ -44,7 +44,7 @@ LOOK_SHARE = 20  # but again after so many times as long as the look took
 
 
 class Stamp(NamedTuple):
-    """What differs when any file of a log at rest was changed, and when the newest one was written."""
+    """A mark that differs when any file of a log at rest was changed, and the time when the newest one was written."""
 
     digest: bytes
     modified_ns: int
@@ -52,7 +52,7 @@ class Stamp(NamedTuple):
 
 _at_rest: dict[tuple[str, int, int], tuple[Stamp, int]] = {}
 _boot_id = functools.cache(process.boot_id)
-_looks: dict[tuple[int, int, int], tuple[float, int]] = {}  # until when what a look at many files told is taken
+_looks: dict[tuple[int, int, int], tuple[float, int]] = {}  # until when the result of a look at many files is used
 
 
 class ReplicaBehind(StoreError):
@@ -91,7 +91,7 @@ class ReplicaBeginsLater(SegmentRemoved):
 
 
 class Reach(NamedTuple):
-    """How far a replica goes: its log's end, and the offset below which every record is in its queue."""
+    """The reach of a replica: its log's end, and the offset below which every record is in its queue."""
 
     end: int
     queued: int
@@ -110,7 +110,7 @@ def place_of(commitlog: Path, *, is_written: bool, stamp: Stamp | None = None) -
 
 
 def _newest_ns(commitlog: Path, status: os.stat_result) -> int:
-    """When the newest file was written. Each split of a read asks, which may have as many as the log has files."""
+    """Return when the newest file was written. Every split asks, and there may be as many as files."""
     key, began = (status.st_dev, status.st_ino, status.st_mtime_ns), time.monotonic()
     known = _looks.get(key)
     if known is not None and began < known[0]:
@@ -147,7 +147,7 @@ def is_planned(log: LogExtent) -> bool:
 
 
 def await_planned(split: Split, seconds: float, *, queues_too: bool) -> None:
-    """Return once the replica here holds what the split reads. Raises ReplicaBehind, NoReplicaHere.
+    """Wait until the replica here holds what the split reads. Raises ReplicaBehind, NoReplicaHere.
 
     `queues_too`: also of a range the queues, which are asked about damage. Splits of which no store is known (of an
     empty log) are read as they are.
@@ -163,7 +163,7 @@ def await_planned(split: Split, seconds: float, *, queues_too: bool) -> None:
 
 
 def _missing(split: Split, queues_too: bool) -> tuple[str, int, int] | None:
-    """What is not here yet, how far it is here, and how far it was planned."""
+    """Return what is not here yet, how far it is here, and how far it was planned."""
     log = split.log
     wanted = end_of(split)
     reach = _reach(log, wanted)
@@ -178,7 +178,10 @@ def _missing(split: Split, queues_too: bool) -> tuple[str, int, int] | None:
 
 
 def end_of(split: Split) -> int:
-    """What the log has to hold, at most: a record that begins in a split may end behind it, not behind its segment."""
+    """Return the end of what the log has to hold, at most.
+
+    A record that begins in a split may end behind it, not behind its segment.
+    """
     log = split.log
     if isinstance(split, QueueSplit):
         return log.reput_from_offset
@@ -199,7 +202,7 @@ def _missing_entries(split: QueueSplit, queued: int) -> tuple[str, int, int] | N
 
 
 def _reach(log: LogExtent, wanted: int) -> Reach | None:
-    """How far the replica here goes; None when its files are those that were planned. Raises NoReplicaHere."""
+    """Return how far the replica here goes; None when its files are those that were planned. Raises NoReplicaHere."""
     running = extent.running(log.root)
     if running is not None:
         try:
@@ -225,10 +228,10 @@ def _reach_of(running: extent.Running) -> Reach:
 
 
 def _reach_at_rest(log: LogExtent, wanted: int) -> Reach | None:
-    """The end that recovery finds; queues tell of themselves how far they go.
+    """Return the end that recovery finds; queues have their own ends.
 
-    It is looked for again when a file has changed; but a log that someone may be writing to, whom we cannot see, only
-    grows. Files that do not fit together are no matter of lag: None, whoever reads them tells.
+    It is looked for again when a file has changed; but a log that an unseen process may be writing to only grows. None
+    for files that do not fit together: that is not lag, and the read reports it.
     """
     try:
         place = os.stat(log.commitlog)

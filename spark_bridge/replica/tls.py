@@ -25,13 +25,13 @@ KEPT_MAX = 16
 
 
 def tls_of(path: str | None) -> Tls | None:
-    """How to connect; None for plaintext. Raises InvalidOption for a file that cannot be used."""
+    """Return how to connect; None for plaintext. Raises InvalidOption for a file that cannot be used."""
     return None if path is None else _context(os.path.abspath(path))
 
 
 @lru_cache(KEPT_MAX)
 def _context(path: str) -> Tls:
-    """One for all that read the same file: it follows what changes there."""
+    """Return one context for all reads with the same file; it follows changes there."""
     from engine.net.tls import UNUSABLE, RenewedContext, of_client  # seldom: it takes time to load
 
     _require_small_file(path)

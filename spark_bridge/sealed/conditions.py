@@ -16,7 +16,7 @@ from store.message.record import NOT_FOR_QUEUES
 
 
 def condition_of(read: SideRead) -> Column | None:
-    """Of columns as side files call them; None where all rows count."""
+    """Return the condition on a side file's columns; None where all rows count."""
     parts = list(_parts(read))
     return reduce(lambda one, other: one & other, parts) if parts else None
 
@@ -48,7 +48,7 @@ def _parts(read: SideRead) -> Iterator[Column]:
 
 
 def _in_range(value: Column, part: Range, in_ms: bool = False) -> Column:
-    """With constants on the other side, so that Spark leaves out row groups by their statistics."""
+    """Return a condition with constants on the right, so that Spark leaves out row groups by their statistics."""
     limits = []
     if part.first is not None:
         limits.append(value >= _constant(part.first, in_ms))
@@ -64,7 +64,7 @@ def _constant(limit: int, in_ms: bool) -> Column:
 
 
 def _is_queue(topic: str | None, queue_id: int | None) -> Column:
-    """Of that topic and queue; None is any."""
+    """Return the condition for a topic and queue; None admits any."""
     of_topic = F.lit(True) if topic is None else F.col("topic") == topic
     return of_topic if queue_id is None else of_topic & (F.col("queueId") == queue_id)
 

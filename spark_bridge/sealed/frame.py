@@ -54,7 +54,7 @@ def is_of_records(name: str) -> bool:
 
 
 class Asked(NamedTuple):
-    """What rows say: the frame's schema, and the options of its rows."""
+    """The shape of rows: the frame's schema, and the options of its rows."""
 
     schema: StructType
     rows: RowOptions
@@ -140,7 +140,7 @@ def _column(field: StructField, broker_name: str) -> str:
 
 
 def _literal(value: str | int | None) -> str:
-    """In SQL; a text by its bytes, as what a quoted one means depends on the session's settings."""
+    """Return a value as SQL; a text by its bytes, since the meaning of quotes depends on the session."""
     if isinstance(value, str):
         return f"CAST(X'{value.encode().hex()}' AS STRING)"
     return "NULL" if value is None else str(value)

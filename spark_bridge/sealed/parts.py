@@ -39,7 +39,7 @@ class SideRead:
 
     @property
     def columns(self) -> frozenset[str]:
-        """What its conditions look at."""
+        """Return the columns that the conditions look at."""
         selection, names = self.selection, set[str]()
         if self.asks_pending:
             names.add("sysFlag")
@@ -60,7 +60,7 @@ class SideRead:
 
 
 class _Segment(NamedTuple):
-    """What the manifest of a valid side file says of its rows."""
+    """The rows of a valid side file, as its manifest says."""
 
     path: str
     is_pending: bool
@@ -77,7 +77,7 @@ class SideFiles:
         self._known: dict[tuple[_Place, frozenset[str]], _Segment | None] = {}
 
     def extents(self, log: LogExtent) -> list[Extent]:
-        """Where the log has valid ones: each segment's part of it, ascending."""
+        """Return where the log has valid ones: each segment's part of it, ascending."""
         low = log.min_physical_offset
         bases = range(low - low % log.segment_bytes, log.max_physical_offset, log.segment_bytes)
         segments = self._segments([(log, base, self._names) for base in bases])
@@ -85,7 +85,7 @@ class SideFiles:
         return joined((max(base, low), base + log.segment_bytes) for base, segment in ends if segment is not None)
 
     def parted(self, splits: Sequence[Split]) -> tuple[list[SideRead], list[Split]]:
-        """What side files are read, and the splits that are left."""
+        """Return what side files are read, and the splits that are left."""
         rest: list[Split] = []
         ranges: list[RangeSplit] = []
         looks: list[tuple[LogExtent, int, frozenset[str]]] = []
@@ -107,7 +107,7 @@ class SideFiles:
         return reads, rest
 
     def _segments(self, looks: Sequence[tuple[LogExtent, int, frozenset[str]]]) -> list[_Segment | None]:
-        """Each is looked at once; many of them as many at a time as there are CPUs, few before a thread has started."""
+        """Look at each segment once: many at as many a time as there are CPUs, few before a thread has started."""
         keys = [((log.commitlog, base), names) for log, base, names in looks]
         new = {key: log for key, (log, _, _) in zip(keys, looks, strict=True) if key not in self._known}
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:

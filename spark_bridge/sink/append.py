@@ -50,7 +50,7 @@ class NoEngine(NoBroker):
 
 
 class Appended(NamedTuple):
-    """What a task did: rows appended, and rows that an earlier attempt had appended."""
+    """The result of a task: rows appended, and rows that an earlier attempt had appended."""
 
     appended: int
     in_log: int
@@ -114,7 +114,7 @@ def _missing(
 
 
 class _Queues(NamedTuple):
-    """How many queues of a topic take turns, and below which number one may be named."""
+    """The queues of a topic that take turns, and the number below which one may be named."""
 
     turns: int
     ids: int

@@ -41,7 +41,7 @@ class WrittenKeys:
         self._files = [file for file in _opened(paths, known) if file.header.end_timestamp_ms >= since_ms]
 
     def counts(self, topics: Sequence[str], keys: Sequence[str]) -> Counter[str]:
-        """How many records below the end have each of the keys. Raises CorruptRecord where an entry names none."""
+        """Count the records below the end that have each of the keys. Raises CorruptRecord if an entry names none."""
         hashes = key_hashes(topics, keys)
         candidates = [_candidates(file, hashes) for file in self._files]
         offsets = np.unique(np.concatenate([np.empty(0, np.int64), *candidates]))

@@ -59,7 +59,7 @@ def written_keys(path: str, broker: Running, since_ms: int, timeout_s: float) ->
 
 
 def _await_rings(path: str, regions: Path, deadline: float) -> None:
-    """Until the writer has taken everything that lies in any ring now."""
+    """Wait until the writer has taken what is in the rings now."""
     region = ring.attach_rings(regions)
     try:
         words = region.words.reshape(-1, ring.WORDS_PER_RING)
@@ -74,7 +74,7 @@ def _await_rings(path: str, regions: Path, deadline: float) -> None:
 
 
 def _await_index(path: str, reput: Cursor, end: int, deadline: float) -> None:
-    """Until the dispatcher has come to `end`."""
+    """Wait until the dispatcher has reached `end`."""
     while (seen := reput.read()) < end:
         if time.monotonic() > deadline:
             raise NotIndexed(path, f"the dispatcher is at offset {seen} of {end}")

@@ -30,7 +30,7 @@ REFUSE, DROP = "refuse", "drop"
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What one write asked for. `topic` None: each row says it; `write_id` None: this write will not be repeated.
+    """The options of one write. `topic` None: each row says it; `write_id` None: this write will not be repeated.
 
     `flights` are the servers of a broker's replicas, one of them the master's; None: the store is on the task's host.
     `drops_system_properties` None: those among headers only.
@@ -48,7 +48,7 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class SinkColumns:
-    """Which column, by its place, is which part of a message; `is_keyed`: equal keys go to one queue, as Kafka's.
+    """Places of the columns by part of a message; `is_keyed`: equal keys go to one queue, as Kafka's.
 
     `has_headers`: properties are Kafka's headers.
     """

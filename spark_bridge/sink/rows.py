@@ -31,7 +31,7 @@ TIME_DIGITS = "0" * 8  # where RocketMQ's tools look for a time: the beginning o
 
 
 class Refusal(NamedTuple):
-    """Why no message can be made of a row."""
+    """Reason why no message can be made of a row."""
 
     row: int
     what: str
@@ -62,7 +62,7 @@ class _Refused(Exception):
 
 @dataclass(frozen=True)
 class Messages:
-    """Some rows, a list for each part. `tags`, `keys` None: the row has none; `queue_ids` None: any queue will do."""
+    """Rows as one list for each part. `tags`, `keys` None: the row has none; `queue_ids` None: any queue will do."""
 
     topics: Sequence[str]
     tags: Sequence[str | None]
@@ -180,7 +180,7 @@ def queue_of_key(key: str, queues: int) -> int:
 
 
 def _refusals_of(values: Iterable[Any], make: Callable[[Any], Any], first: int) -> Iterator[Refusal]:
-    """Every value that is refused, and why."""
+    """Yield every value that is refused, and why."""
     for row, value in enumerate(values, first):
         try:
             make(value)

@@ -24,7 +24,7 @@ NOTE_KEPT_SECONDS = 24 * 3600
 
 
 class TaskId(NamedTuple):
-    """What stays the same whenever Spark repeats a task."""
+    """The identity of a task, which stays the same whenever Spark repeats it."""
 
     query: str
     epoch: int
@@ -32,7 +32,7 @@ class TaskId(NamedTuple):
 
     @property
     def scope(self) -> bytes:
-        """For the keys of its rows."""
+        """Return the scope for the keys of the task's rows."""
         return f"{self.query}\n{self.epoch}\n{self.partition}".encode()
 
 

@@ -30,7 +30,7 @@ Append = Callable[[Iterator[pa.RecordBatch], TaskId, WriteOptions, SinkColumns, 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task did: rows appended, and rows that an earlier attempt had appended."""
+    """The result of one task: rows appended, and rows that an earlier attempt had appended."""
 
     appended: int
     in_log: int
@@ -50,7 +50,7 @@ class RocketMQWriter(DataSourceArrowWriter):
 
     @in_one_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """All rows of one partition, by the executor. Raises NoEngine before the first row."""
+        """Write all rows of one partition, by the executor. Raises NoEngine before the first row."""
         context = TaskContext.get()
         task = TaskId(self.query, 0, context.partitionId() if context is not None else 0)
         return Written(*self._append(iterator, task, self.options, self.columns, self.since_ms))
@@ -67,7 +67,7 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
 
     @in_one_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """All rows of one partition of an epoch, by the executor. Raises NoEngine before the first row."""
+        """Write all rows of one partition of an epoch, by the executor. Raises NoEngine before the first row."""
         context = TaskContext.get()
         query = context.getLocalProperty(QUERY_ID) if context is not None else None
         epoch = context.getLocalProperty(BATCH_ID) if context is not None else None

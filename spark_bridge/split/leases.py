@@ -2,8 +2,8 @@
 
 The driver holds the log from the lowest offset planned on, for as long as its program runs and `leaseSeconds` at most.
 Executors hold it while they read, each worker process for itself, and go on for that long after their last read: tasks
-of one query follow each other. A lease of a dead process holds nothing. Only a broker of ours deletes by leases, so
-none is taken where none runs; nor where the store's directory cannot be written, which is said once.
+of one query follow each other. A lease of a dead process holds nothing. Only a Slipstream broker respects leases,
+so none is taken where no such broker runs; nor where the store's directory cannot be written, which is logged once.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def hold_plan(lease: leases.Lease | None, splits: list[Split]) -> list[Split]:
 
 
 def keep(terms: LeaseTerms) -> None:
-    """This process holds what the plan needs from now on; to be called again and again while it reads."""
+    """Hold what the plan needs for this process; call it again and again while it reads."""
     with _lock:
         _keep(terms)
 
@@ -89,12 +89,12 @@ def renewed(lease: leases.Lease) -> None:
 
 
 def _warn_once(root: str, error: OSError) -> None:
-    """Once: whoever may only read is served all the same."""
+    """Warn once: a reader without the right to write a lease is served all the same."""
     pointer.say_once(without_lease(root, error))
 
 
 def without_lease(root: str, error: OSError) -> str:
-    """What a user should know who reads without a lease, and do; the same text for each lease of the store."""
+    """Return what a user should know who reads without a lease, and do; the same text for each lease of the store."""
     reason = f"{error.strerror or error}: {Path(root) / LEASES}"
     return (
         f"{root}: read without a lease ({reason}): retention may delete what is read meanwhile; let this user write to"

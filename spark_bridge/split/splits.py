@@ -42,7 +42,7 @@ QueueBounds = tuple[tuple[str, int, int, int | None], ...]  # topic, queueId, fi
 
 
 class QueueEntries(Protocol):
-    """What a plan needs of `store.queues.seen_queue.SeenQueue`."""
+    """The part of `store.queues.seen_queue.SeenQueue` that a plan needs."""
 
     @property
     def min_offset(self) -> int: ...
@@ -55,7 +55,7 @@ class QueueEntries(Protocol):
 
 
 class LeaseTerms(NamedTuple):
-    """What readers of a plan hold while they read: the store's log from an offset on, for a while at a time."""
+    """The lease that readers of a plan hold: the store's log from an offset on, for a while at a time."""
 
     root: str
     low_offset: int
@@ -76,7 +76,7 @@ class PlannedPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class LogExtent:
-    """Where the log is and what of it may be read: found once, on the driver."""
+    """Place of a log and the limits of what may be read: found once, on the driver."""
 
     commitlog: str
     segment_bytes: int
@@ -91,7 +91,7 @@ class LogExtent:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which records are wanted: None is all. `bounds` names the queues of which only a part is wanted.
+    """Selection of records: None is all. `bounds` names the queues of which only a part is wanted.
 
     Without `topics`, those that RocketMQ's brokers make for themselves are wanted only with `system_topics`.
     Records that no consumer ever gets (prepared and rolled back ones) are never wanted.
@@ -120,7 +120,7 @@ class Selection:
 
     @property
     def of_messages(self) -> Selection:
-        """What is left to ask of a message that an entry inside of the bounds names."""
+        """Return what is left to ask of a message that an entry inside of the bounds names."""
         return Selection(stored=self.stored, tags=self.tags, keys=self.keys, ranges=self.ranges)
 
     @property
@@ -170,7 +170,7 @@ class QueuePiece(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueSplit:
-    """Some pieces of queues, read one after the other; `selection` is what the records themselves must meet."""
+    """Pieces of queues, read one after the other; `selection` is what the records themselves must meet."""
 
     log: LogExtent
     pieces: tuple[QueuePiece, ...]
@@ -249,7 +249,7 @@ def plan(
 
     `queues` are the selected topics' queues, or, when no topic is selected, any queues: as guides to record starts.
     `scanned_topics` are selected but have no queues to trust; they are looked for in the whole log. `tail` is what is
-    wanted of the part that is not dispatched, if that is to be told otherwise. `apart` are extents of the dispatched
+    wanted of the part that is not dispatched, if that differs. `apart` are extents of the dispatched
     part that are looked through, of which `queues` have no entries, and the extents that are left.
     """
     first, reput, end = log.min_physical_offset, log.reput_from_offset, log.max_physical_offset
@@ -272,13 +272,13 @@ def plan(
 
 
 def split_bytes_of(log: LogExtent, selection: Selection, partitions: int, least: int = SPLIT_BYTES_DEFAULT_MIN) -> int:
-    """How much of the log each of so many splits has."""
+    """Return how much of the log each of so many splits has."""
     first, end = selection.ranges.physical_offsets.within(log.min_physical_offset, log.max_physical_offset)
     return max(least, (end - first) // partitions)
 
 
 def bounded_list(*parts: Iterable[Part]) -> list[Part]:
-    """All of them in one list. Raises InvalidOption as soon as they are more than a plan may hold."""
+    """Return all of them in one list. Raises InvalidOption as soon as they are more than a plan may hold."""
     held = list(itertools.islice(itertools.chain(*parts), PARTITIONS_MAX + 1))
     if len(held) > PARTITIONS_MAX:
         smaller = "make minPartitions smaller, or splitBytes, maxBytesPerPartition, maxRecordsPerPartition larger"
@@ -366,7 +366,7 @@ def _queue_splits(
 
 
 def _as_split(log: LogExtent, pieces: Sequence[QueuePiece], wanted: Selection, stored: StoredByQueue) -> QueueSplit:
-    """With the bounds in time of its own queues; a multi-dispatch queue has messages of others, whose bounds count."""
+    """Return a split with the time bounds of its queues; of all queues for a multi-dispatch one."""
     if len(wanted.stored) > 1 and not any(is_lmq(piece.topic) for piece in pieces):
         wanted = replace(wanted, stored=stored.of_queues((piece.topic, piece.queue_id) for piece in pieces))
     return QueueSplit(log, tuple(pieces), wanted)
@@ -376,7 +376,7 @@ _Rooms = tuple[int, int | None, int | None]  # in cost, in records, in bytes
 
 
 def _fill(queue: Queue, first: int, end: int, cost: int, rooms: _Rooms, is_empty: bool) -> tuple[int, _Rooms]:
-    """How far a split with that much room takes entries from `first` on (an empty one takes one), and what is left."""
+    """Return how far a split with that room takes entries from `first` on (an empty one: one or more), and the rest."""
     room, records, size = rooms
     until = min(end, first + max(1, room // cost), first + (end - first if records is None else records))
     if size is not None:

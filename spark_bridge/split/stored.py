@@ -1,4 +1,4 @@
-"""Bounds in time of a read's queues: found by queue, and told to a split in short, because there may be very many."""
+"""Bounds in time of a read's queues: found by queue, and sent to a split in short, as there may be very many."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class StoredBounds(NamedTuple):
-    """When records of a queue (None: of every topic, every queue) were stored: from a time on, before another."""
+    """Bounds of the time at which records of a queue (None: any) were stored: from one moment, before another."""
 
     topic: str | None
     queue_id: int | None
@@ -26,12 +26,15 @@ class StoredByQueue:
         self._first = {(bound.topic, bound.queue_id): bound for bound in reversed(before)}
 
     def times_of(self, topic: str, queue_id: int) -> tuple[int | None, int | None]:
-        """From when until when, by the first bounds that are of that queue."""
+        """Return the times from the first bounds that match the queue."""
         bound = self._first.get((topic, queue_id), self._of_all[0] if self._of_all else None)
         return (None, None) if bound is None else (bound.from_ms, bound.until_ms)
 
     def of_queues(self, queues: Iterable[tuple[str, int]]) -> tuple[StoredBounds, ...]:
-        """What records of these queues, and of no others, have to meet: one pair of times where all have the same."""
+        """Return the store times that records of these queues, and of no others, have to meet.
+
+        One pair of times where all queues have the same.
+        """
         if len(self._all) == len(self._of_all):
             return self._all
         queues = dict.fromkeys(queues)

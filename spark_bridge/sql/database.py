@@ -1,6 +1,6 @@
 """Tables of a database of Spark's catalogue, made as they are to be: a second time nothing is done, others' are left.
 
-Which tables are ours, and of which store, is told by the options that they keep (`spark_bridge.catalogue`).
+The options that a table keeps say whether it is Slipstream's, and of which store (`spark_bridge.catalogue`).
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def _make(spark: SparkSession, database: str, table: Table) -> None:
 
 
 def _is_of(schema: StructType, place: Mapping[str, str]) -> bool:
-    """Whether a table is one of ours, of the same store or stores."""
+    """Return whether a table is this source's, and of the same stores."""
     kept = options_kept(schema)
     return bool(kept) and {name: kept[name] for name in PLACES if name in kept} == dict(place)
 
 
 def _said(schema: StructType) -> tuple[object, dict[str, str]]:
-    """What tells two tables of ours apart."""
+    """Return what distinguishes two tables of this source."""
     return [(field.name, field.dataType) for field in schema.fields], options_kept(schema)
 
 
@@ -95,7 +95,7 @@ def _whose(database: str, table: Table, schema: StructType) -> str:
 
 
 def _names(spark: SparkSession, database: str) -> list[str]:
-    """In lower case, as names are compared; temporary views, which every database shows, are not of it."""
+    """Return the tables' names in lower case, without temporary views, which every database shows."""
     rows = spark.sql(f"SHOW TABLES IN {quoted(database)}").collect()
     return [row["tableName"].lower() for row in rows if not row["isTemporary"]]
 

@@ -90,7 +90,7 @@ class ByKey:
 
     @_of_texts("rocketmq_by_key")
     def eval(self, path: str, topic: str, key: str) -> Rows:
-        """Rows of all columns."""
+        """Yield the messages with a key, as rows of all columns."""
         from spark_bridge.scanning import scan
 
         for batch in scan(path, topics=[topic], keys=json.dumps([key])):

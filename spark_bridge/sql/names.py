@@ -46,7 +46,7 @@ def table_name(topic: str) -> str:
 
 
 def table_names(topics: Iterable[str], names: Mapping[str, str]) -> TableNames:
-    """Each topic's table, by `names` where that has one. Raises InvalidOption for what `names` cannot be."""
+    """Return each topic's table, by `names` where that has one. Raises InvalidOption for what `names` cannot be."""
     _check_given(names)
     tables, left_out = {}, {}
     by_table: dict[str, list[str]] = {}

@@ -1,6 +1,6 @@
 """One call that gives SQL a store: a database with a table a topic, one of all messages, and the metadata tables.
 
-Spark finds catalogues by the names of Java classes, so there is none of ours. A database of the session's own catalogue
+Spark finds catalogues by the names of Java classes, so Slipstream has none. A database of the session's own catalogue
 is as good to ask: its tables, unlike a temporary view `USING rocketmq`, are planned anew by each query.
 """
 
@@ -42,7 +42,7 @@ Columns = str | Sequence[str] | None
 
 @dataclass(frozen=True)
 class Registration:
-    """What SQL has now: topics to their tables, ready for a statement, and topics left out to the reason why."""
+    """The state of SQL: topics to their tables, ready for a statement, and topics left out to the reason why."""
 
     database: str
     tables: dict[str, str] = field(default_factory=dict)
@@ -98,7 +98,7 @@ def register(
 
 
 def _refuse_missing_python() -> None:
-    """Spark plans with the Python that it was told for executors, where they find it: relative to where it runs."""
+    """Raise InvalidOption unless Spark finds the Python of executors on the driver, too, which plans with it."""
     context = SparkContext._active_spark_context
     python = context.pythonExec if context is not None else ""
     if os.sep in python and not os.access(python, os.X_OK):
@@ -129,7 +129,7 @@ def _own(topic: str, topics: Iterable[str], per_topic: Mapping[str, Mapping[str,
 
 
 def _tables_named(topics: Iterable[str], names: Mapping[str, str], are_named: bool) -> TableNames:
-    """What the topics' tables are called. Raises InvalidOption for what is none of them, and what cannot be."""
+    """Return the names of the topics' tables. Raises InvalidOption for an unknown topic and an impossible name."""
     for topic in names:
         if topic not in topics:
             raise InvalidOption(f"names: no topic {topic!r} here; {nearest(topic, topics)}")
@@ -143,7 +143,7 @@ def _tables_named(topics: Iterable[str], names: Mapping[str, str], are_named: bo
 
 
 def _metadata(place: Mapping[str, str], given: Mapping[str, str]) -> Iterator[Table]:
-    """Each with where its stores are, and how their servers are asked."""
+    """Yield each metadata table, with the place of its stores and the options that ask their servers."""
     asked = {name: given[name] for name in map(str.lower, FLIGHT_OPTION_NAMES) if name in given}
     for name in TABLE_NAMES:
         kept = {**place, **asked, "table": name}
@@ -161,13 +161,13 @@ def _place(store: str | Path | Sequence[str | Path] | None) -> dict[str, str]:
 
 
 def _absolute(path: str | Path) -> str:
-    """For queries that run in another directory; lists with commas and URLs are left as they are."""
+    """Make a path absolute, for queries that run in another directory; lists with commas and URLs are unchanged."""
     text = str(path)
     return text if "," in text or ":" in text else os.path.abspath(text)
 
 
 def _topics(given: Mapping[str, str], topics: Iterable[str] | None) -> list[str]:
-    """Those named, which have to be there; else those that there are."""
+    """Return the named topics, which must exist, or all topics of the stores."""
     if topics is None:
         return topics_of_stores(parse_options(given))
     named = list(dict.fromkeys(topics))

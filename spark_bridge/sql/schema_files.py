@@ -13,7 +13,7 @@ SCHEMA_BYTES_MAX = 1 << 20
 
 
 def decoding_of(folder: str | Path, topic: str) -> dict[str, str]:
-    """The options that a topic's file stands for; none without a file.
+    """Return the options that a topic's schema file means; {} without a file.
 
     Raises InvalidOption where the folder is none, a topic has two files, or a file is no text of at most 1 MiB.
     """

@@ -34,7 +34,7 @@ def topics_of_stores(options: ReadOptions) -> list[str]:
 
 
 def _served(flights: Flights) -> set[str]:
-    """What servers list, of each store one that answers. Raises ServerUnreachable."""
+    """Return what servers list: of each store, one that answers. Raises ServerUnreachable."""
     from spark_bridge.flight.client import RemoteStore  # gRPC is for those who need it
     from spark_bridge.flight.errors import ServerUnreachable
 

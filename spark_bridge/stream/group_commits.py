@@ -1,7 +1,7 @@
 """A stream's offsets, committed to a consumer group of its stores' brokers, on a thread of its own.
 
-The query says how far it is and goes on; here the newest word is sent, once a second at most, and tried again after a
-failure. So no broker ever holds the query, nor fails it: what went wrong is counted, and told once a minute. Committed
+The query says how far it is and goes on; the newest offsets are sent here, once a second at most, and tried again after
+a failure. So no broker ever delays or fails the query: failures are counted, and logged once a minute. Committed
 is what Spark has finished, its checkpoint included. A group that is further on than the stream is left where it is,
 unless the option commitRewind says otherwise: the stream may be a try with a production group's name, or read a copy.
 """
@@ -38,7 +38,7 @@ Failures = (OSError, ValueError, StoreError, IpcError)
 
 
 class _Store:
-    """One store's part of the group."""
+    """The group's commits to one store's broker."""
 
     def __init__(self, options: CommitOptions, servers: Sequence[str], tls: Tls | None) -> None:
         self._options, self._servers, self._tls = options, servers, tls
@@ -101,7 +101,7 @@ class _Store:
         return held
 
     def _address(self, at: StoreAt) -> str:
-        """Where the master of the store's broker takes commits. Raises CommitRefused, OSError, ValueError."""
+        """Return where the master of the store's broker takes commits. Raises CommitRefused, OSError, ValueError."""
         given = self._options.brokers.get(at.broker_name, self._options.brokers.get(ANY_BROKER))
         if given is not None:
             return given
@@ -125,7 +125,7 @@ class GroupCommits:
     """The commits of one query. `done` and `close` are its own thread's to call."""
 
     def __init__(self, options: CommitOptions, servers: Sequence[str]) -> None:
-        """Raises InvalidOption for a tlsConfigFile that cannot be used."""
+        """Take the options. Raises InvalidOption for a tlsConfigFile that cannot be used."""
         self.options, self._servers, self._tls = options, servers, tls_of(options.tls_config_file)
         self._changed = threading.Condition()
         self._pending: tuple[Offsets, Mapping[str, StoreAt]] | None = None
@@ -138,7 +138,7 @@ class GroupCommits:
 
     @property
     def figures(self) -> dict[str, int]:
-        """For the query's progress: queues that the group has, rounds that failed, queues that are not committed."""
+        """Return figures for the query's progress: queues committed, rounds that failed, queues held back."""
         stores = list(self._stores.values())
         queues, held = sum(len(one.committed) for one in stores), sum(len(one.held) for one in stores)
         return {"queues": queues, "failures": self._failures, "heldBack": held}

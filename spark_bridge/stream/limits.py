@@ -14,7 +14,7 @@ BYTES_BATCH_ROWS_MAX = 1 << 20  # a batch limited by bytes looks at so many entr
 
 
 class Entries(Protocol):
-    """What a limit needs to know of a queue."""
+    """The part of a queue that a limit needs to know."""
 
     def physical_offset(self, queue_offset: int) -> int: ...
     def block(self, start: int, end: int) -> Any: ...
@@ -30,7 +30,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the options say of a batch's size; None is no limit."""
+    """The bounds of a batch's size, as the options say; None is no limit."""
 
     rows_max: int | None = None
     rows_min: int | None = None
@@ -39,7 +39,7 @@ class Limits:
 
     @property
     def is_none(self) -> bool:
-        """True when every batch takes what there is."""
+        """Return whether every batch takes what there is."""
         return self.rows_max is None and self.rows_min is None and self.bytes_max is None
 
     def waits(self, rows: int, since_last_batch_ms: float) -> bool:

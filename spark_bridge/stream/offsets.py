@@ -54,7 +54,7 @@ class OffsetsMismatch(ValueError):
 
 
 class Loss(NamedTuple):
-    """What is missing of one queue, said once, in words."""
+    """The loss in one queue, said once, in words."""
 
     key: QueueKey
     what: str
@@ -64,7 +64,7 @@ class Loss(NamedTuple):
 
 
 class Step(NamedTuple):
-    """How far a query can go now, and what it cannot have."""
+    """The reach of a query now, and what it cannot have."""
 
     end: Offsets
     losses: list[Loss]
@@ -108,7 +108,7 @@ def first_unread(key: QueueKey, done: Offsets, there: Bounds) -> int:
 
 
 def advance(start: Offsets, there: Bounds, judged: Container[str]) -> Step:
-    """How far the queues reach that a query has read up to `start`; new ones are read from their beginning.
+    """Return how far the queues reach that a query has read up to `start`; new ones are read from their beginning.
 
     Only of the stores `judged` is it certain that what is not there will not come (again): a slave may be behind its
     master, a broker may still be dispatching after its start. Of the others nothing is ever given back.
@@ -168,7 +168,7 @@ def share(limit: int, backlogs: Mapping[str, int]) -> dict[str, int]:
 
 
 def not_beyond(end: Offsets, target: Offsets, done: Offsets) -> Offsets:
-    """No queue goes beyond the target, nor back; those that appeared since are left for the next query."""
+    """Limit each queue to the target, but not below what is done; new queues wait for the next query."""
     return {
         key: max(done.get(key, 0), min(offset, target.get(key, 0)))
         for key, offset in end.items()

@@ -2,7 +2,7 @@
 
 Names and meanings are Kafka's: maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay, maxBytesPerTrigger.
 A stream starts at `startingOffsets` when it has no checkpoint, and has no end. With Kafka's columns (`schema=kafka`) it
-starts where Kafka's does unless told: at the end of each queue.
+starts where Kafka's does by default: at the end of each queue.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DURATION = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What one streaming query asked for. `starting` names queues that do not start where the others do."""
+    """The options of one streaming query. `starting` names queues that do not start where the others do."""
 
     read: ReadOptions
     limits: Limits
@@ -89,7 +89,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def _default_start(read: ReadOptions, given: Mapping[str, str]) -> str:
-    """As Kafka's source for Kafka's columns, unless a time is given: then queues without one are read whole."""
+    """Return Kafka's default for Kafka's columns, unless a time is given: then queues without one are read whole."""
     has_time = any(name.lower() in given for name in START_OPTION_NAMES)
     return "latest" if read.rows.schema == KAFKA and not has_time else "earliest"
 

@@ -57,7 +57,7 @@ def _cut(part: Part, room: int, left: int) -> Iterator[tuple[Part, int]]:
 
 
 def _splits(task: Sequence[Part]) -> Iterator[QueueSplit]:
-    """One split a log, in the order of the parts."""
+    """Yield one split for each log, in the order of the parts."""
     by_log: dict[tuple[LogExtent, Selection], list[QueuePiece]] = {}
     for part in task:
         piece = QueuePiece(part.directory, part.topic, part.queue_id, part.start, part.end)

@@ -20,9 +20,9 @@ COMMITS = "commitGroup:"  # and the group
 
 @dataclass(frozen=True)
 class Lag:
-    """How far behind one source of a query is. Rates are rows a second.
+    """The lag of one source of a query. Rates are rows a second.
 
-    With `commitGroup`: how often its broker was not told since the query began, how many queues it is not told of.
+    With `commitGroup`: how many commits failed since the query began, how many queues are not committed.
     """
 
     rows_behind: int = 0
@@ -45,7 +45,7 @@ class Lag:
 
     @property
     def seconds_behind(self) -> float:
-        """How long it takes to catch up at the rates of this batch; infinite when it falls behind."""
+        """Return how long it takes to catch up at the rates of this batch; infinite when it falls behind."""
         if not self.rows_behind:
             return 0.0
         gained = self.processed_rate - self.input_rate

@@ -67,7 +67,7 @@ READY_S = 60.0  # for a broker that is being started, and for a replica that sti
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One streaming query's source."""
+    """Source of one streaming query, on the driver."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         self.options = parse_stream_options(options)
@@ -80,21 +80,21 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch_s = float("-inf")
         self._are_names_known = False
         self._commits: GroupCommits | None = None
-        self._not_done: dict[str, Any] | None = None  # where a query begins, or what the group was told last
+        self._not_done: dict[str, Any] | None = None  # where a query begins, or what the group committed last
 
     # the driver
 
     @in_one_line
     @planned_in_peace
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint starts."""
+        """Return where a query without a checkpoint starts."""
         there = self._stores.begin(self.options, READY_S)
         self._refuse_missing({})
         self._not_done = self._json(self._stores.starts(self.options, there))
         return self._not_done
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """One of the limits: Spark passes on no more than one, `latestOffset` applies all."""
+        """Return one of the limits: Spark passes on only one, `latestOffset` applies all."""
         limits = self.options.limits
         if limits.rows_max is not None:
             return ReadMaxRows(limits.rows_max)
@@ -105,7 +105,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_line
     @planned_in_peace
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """How far the next batch goes; `start` itself when there is nothing to do. Raises DataLost."""
+        """Return how far the next batch goes; `start` itself when there is nothing to do. Raises DataLost."""
         done = self._offsets(start)
         self._tell_group(start, done)  # a batch is planned when the one before is in the checkpoint
         self._last_seen = there = self._stores.look()
@@ -129,7 +129,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planned
 
     def _tell_group(self, value: dict[str, Any], done: Offsets) -> None:
-        """What Spark has finished is committed to the consumer group, if there is one; nobody waits for that."""
+        """Commit what Spark has finished to the consumer group, if there is one; nobody waits for that."""
         commits = self.options.commits
         if commits is None or value == self._not_done:
             return
@@ -146,7 +146,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._are_names_known = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Where the queues ended at the last look: in the query's progress, beside how far it has read."""
+        """Return where the queues ended at the last look: in the query's progress, beside how far it has read."""
         if not self._last_seen:
             return None
         latest = self._json({key: end for key, (_, end) in self._last_seen.items()})
@@ -156,7 +156,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_line
     @planned_in_peace
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What was acknowledged before this moment is read, what comes after it is not. Raises StoreNotReady."""
+        """Settle what is read: what was acknowledged before this moment, nothing after it. Raises StoreNotReady."""
         self._target = {key: end for key, (_, end) in self._stores.await_dispatched(READY_S).items()}
 
     @in_one_line
@@ -196,7 +196,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _as_sent(self, task: Task) -> Any:
-        """What a task's executor is told."""
+        """Return what a task's executor receives."""
         return task
 
     def _can_serve(self, until: Offsets, there: Bounds) -> bool:
@@ -218,13 +218,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line
     def commit(self, end: dict[str, Any]) -> None:
-        """What lies before `end` is not needed any more."""
+        """Release what lies before `end`: it is not needed any more."""
         done = self._offsets(end)
         self._stores.hold(done)
         self._tell_group(end, done)
 
     def stop(self) -> None:
-        """The query ended."""
+        """End the commits, and close the stores."""
         if self._commits is not None:
             self._commits.close()
         if self._opened is not None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Beginning(NamedTuple):
-    """Where a time begins in a queue, which had messages between these bounds then."""
+    """Offset at which a time begins in a queue that had messages between these bounds."""
 
     bounds: tuple[int, int]
     offset: int
@@ -45,7 +45,7 @@ class Starts:
         self._bounds: dict[str, StoredByQueue] = {}
 
     def at_first(self, store: str, broker_name: str) -> AtFirst | None:
-        """What to ask the queues of a store at the first look; nothing where no time is given."""
+        """Return what to ask the queues of a store at the first look; nothing where no time is given."""
         return partial(self._asking, store, broker_name) if self._options.read.starting_moments else None
 
     @contextmanager
@@ -116,7 +116,7 @@ def _offset_at(key: QueueKey, bounds: tuple[int, int], stores: StreamStores, tim
 
 
 def _behind_snapshot(name: str, stores: StreamStores, there: Bounds) -> Offsets:
-    """Where the queues ended at the snapshot; those that came later, from their beginning."""
+    """Return where the queues ended at the snapshot; those that came later, from their beginning."""
     then = {store: snapshot_of(stores.tails[store].root, name, view.extent) for store, view in stores.views.items()}
     return {key: _end_then(key, then[key.store], stores, bounds) for key, bounds in there.items()}
 

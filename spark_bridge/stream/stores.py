@@ -63,7 +63,7 @@ class Unread(NamedTuple):
 
 
 class Tail(Protocol):
-    """One store as it grows: `stream.tail.StoreTail`, or who asks for it elsewhere."""
+    """One store as it grows: `stream.tail.StoreTail`, or a store on another host."""
 
     root: str
     broker_name: str
@@ -125,7 +125,7 @@ class StreamStores:
             tail.close()
 
     def look(self) -> Bounds:
-        """What there is of every queue now; of a store that cannot say, nothing."""
+        """Return what there is of every queue now; of a store that cannot say, nothing."""
         self._resolve()
         looked = {name: tail.look() for name, tail in self.tails.items()}
         self.views = {name: view for name, view in looked.items() if view is not None}
@@ -136,16 +136,16 @@ class StreamStores:
         }
 
     def begin(self, options: StreamOptions, seconds: float) -> Bounds:
-        """As `await_all`, for a query without a checkpoint, which will ask where it `starts`."""
+        """Await all stores like `await_all`, for a query without a checkpoint, which then asks where it `starts`."""
         self._starts = Starts(options)
         return self.await_all(seconds)
 
     def await_all(self, seconds: float) -> Bounds:
-        """As `look`, once every store can say. Raises StoreNotReady."""
+        """Return what `look` returns, once every store can answer. Raises StoreNotReady."""
         return self.await_until(lambda _bounds: self._silent() is None, seconds)
 
     def await_until(self, met: Callable[[Bounds], bool], seconds: float) -> Bounds:
-        """As `look`, once that is met, or when the time is over. Raises StoreNotReady."""
+        """Return what `look` returns, once the condition is met or the time is over. Raises StoreNotReady."""
         deadline = time.monotonic() + seconds
         while not met(bounds := self.look()) and time.monotonic() < deadline:
             time.sleep(POLL_S)
@@ -155,7 +155,7 @@ class StreamStores:
         return bounds
 
     def await_dispatched(self, seconds: float) -> Bounds:
-        """As `await_all`; then once all that is in the logs by now is in the queues, or DISPATCH_S have passed."""
+        """Await all stores like `await_all`, then until what their logs held by then is queued, at most DISPATCH_S."""
         bounds = self.await_all(seconds)
         if self.options.only_confirmed:
             return bounds
@@ -171,7 +171,7 @@ class StreamStores:
 
     @property
     def places(self) -> list[StoreAt]:
-        """Where the stores are."""
+        """Return the stores with their brokers' names."""
         return [StoreAt(tail.root, tail.broker_name) for tail in self.tails.values()]
 
     @property
@@ -185,12 +185,12 @@ class StreamStores:
         return None if view is None else view.queues.get((key.topic, key.queue_id))
 
     def starts(self, options: StreamOptions, there: Bounds) -> Offsets:
-        """Where a query without a checkpoint begins. Raises as `Starts.offsets`."""
+        """Return where a query without a checkpoint begins. Raises as `Starts.offsets`."""
         starts, self._starts = self._starts or Starts(options), None
         return starts.offsets(self, there)
 
     def refuse_missing(self, read: Iterable[str]) -> None:
-        """Raises UnknownTopic for a name that no store has, but for topics that were read already."""
+        """Raise UnknownTopic for a name that no store has, except topics that were read already."""
         refuse_missing(self.options, self.places, read)
         refuse_unstreamable(self.options, self.places)
 
@@ -233,7 +233,7 @@ class StreamStores:
         return [self._tail(key).mean_bytes(start, end) for key, start, end in spans]
 
     def directory(self, key: QueueKey) -> str:
-        """Where the queue lies on hosts that have the store."""
+        """Return where the queue lies on hosts that have the store."""
         return self._tail(key).directory
 
     def _tail(self, key: QueueKey) -> QueueTail:
@@ -270,7 +270,7 @@ class StreamStores:
         return low
 
     def close(self) -> None:
-        """Give the leases back."""
+        """Close all stores, and release their leases."""
         for name in list(self.tails):
             self._drop(name)
 

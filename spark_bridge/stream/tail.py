@@ -50,7 +50,7 @@ AtFirst = Callable[[LogExtent], AbstractContextManager[Begin]]  # what is asked 
 
 
 class MapRoom:
-    """How many files the tails of one store may map yet: a process has so many maps and descriptors, and no more."""
+    """The files that a store's tails may map yet: a process has so many maps and descriptors, and no more."""
 
     def __init__(self, left: int = MAPPED_MAX) -> None:
         self.left = left
@@ -132,7 +132,7 @@ class QueueTail:
         return mapped[start - first : end - first]
 
     def _map(self, number: int) -> Entries | None:
-        """One file, mapped; None without room. Raises FileNotFoundError."""
+        """Map one file; return None without room. Raises FileNotFoundError."""
         while len(self._mapped) >= FILES_MAPPED_MAX:
             self._mapped.pop(next(iter(self._mapped)))
             self._room.left += 1
@@ -157,7 +157,7 @@ class QueueTail:
         return np.frombuffer(data, CQ_DTYPE, len(data) // ENTRY_BYTES)
 
     def physical_offset(self, queue_offset: int) -> int:
-        """Where the record of one entry lies; -1, before everything, when its file was deleted."""
+        """Return where the record of one entry lies; -1, before everything, when its file was deleted."""
         entries = self._entries(queue_offset, queue_offset + 1)
         return int(entries["physical_offset"][0]) if len(entries) else -1
 
@@ -172,7 +172,7 @@ class QueueTail:
         return int(entries["size"].mean()) if len(entries) else 0
 
     def _sample_start(self, start: int, end: int) -> int:
-        """Of [start, end) the first of the last entries that lie in one file."""
+        """Return the first of the last entries in [start, end) that lie in one file."""
         return max(start, (end - 1) // self._per_file * self._per_file, end - SAMPLE_ENTRIES)
 
     def block(self, start: int, end: int) -> Entries:
@@ -300,7 +300,7 @@ class StoreTail:
         return StoreView(extent, self._queues, broker.judged)
 
     def _warn_once(self, what: str) -> None:
-        """Say it once."""
+        """Log a warning unless it was the last one."""
         if what != self._last_warning:
             self._last_warning = what
             log.warning("%s: %s", self.root, what)

@@ -60,7 +60,7 @@ def batch_of(table: str, columns: Columns, rows: Sequence[Row]) -> pa.RecordBatc
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Times are milliseconds."""
+    """Return an Arrow array; times are given in milliseconds."""
     if not pa.types.is_timestamp(kind):
         return pa.array(values, kind)
     return pa.array([None if value is None else value * 1000 for value in values], pa.int64()).cast(kind)

@@ -39,7 +39,7 @@ class OffsetAt(NamedTuple):
 
 
 def offsets_at(options: ReadOptions, timestamp_ms: int) -> Iterator[OffsetAt]:
-    """Of every queue of the topics that the options name. Raises what planning a read raises."""
+    """Yield the offset of every queue of the topics in the options. Raises what planning a read raises."""
     stores = resolve_stores(options)
     refuse_missing(options, stores)
     for store in stores:

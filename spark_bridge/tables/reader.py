@@ -36,11 +36,11 @@ class TableReader(DataSourceReader):
 
     @in_one_line
     def partitions(self) -> list[InputPartition]:
-        """All rows, in one partition."""
+        """Return all rows in one partition."""
         return [InputPartition(list(self._batches()))]
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        """What there is now. Raises what finding the stores and the log's ends raises, and MalformedConfig."""
+        """Yield what there is now. Raises what finding the stores and the log's ends raises, and MalformedConfig."""
         from spark_bridge.plan.names import refuse_missing  # the driver's part only: executors need no cursors
         from spark_bridge.plan.stores import resolve_stores
         from spark_bridge.tables.rows import rows_of
@@ -57,7 +57,7 @@ class TableReader(DataSourceReader):
 
 
 def _refuse_others(table: str, schema: StructType) -> None:
-    """Raises InvalidOption for a column that the table does not have, or has as another type."""
+    """Raise InvalidOption for a column that the table lacks, or has as another type."""
     kinds = {name: spark_type(kind) for name, kind in TABLES[table]}
     for field in schema.fields:
         if field.name not in kinds:

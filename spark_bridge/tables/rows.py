@@ -42,7 +42,7 @@ Item = TypeVar("Item")
 
 
 class Bounds(NamedTuple):
-    """How large a table may be where others wait for their turn; None is any size."""
+    """The bound of a table's size where others wait for their turn; None is any size."""
 
     rows: int | None = None  # and queues that are opened for them
     log_bytes: int | None = None  # that are looked through for what is in no queue
@@ -72,7 +72,7 @@ class QueueRow(NamedTuple):
     max_physical_offset: int | None = None
 
     def joined(self, other: QueueRow) -> QueueRow:
-        """Both parts of one queue as one."""
+        """Join two parts of one queue into one row."""
         if not self.messages or not other.messages:
             return self if self.messages or not other.messages else other
         return QueueRow(
@@ -95,7 +95,7 @@ def _most(*values: int | None) -> int | None:
 def rows_of(
     table: str, stores: Iterable[StoreAt], options: ReadOptions, bounds: Bounds = UNBOUNDED
 ) -> list[Row]:  # fmt: skip
-    """All rows of a table, store after store.
+    """Return all rows of a table, store after store.
 
     Raises what finding the log's ends raises, MalformedConfig, and InvalidOption where it is larger than the bounds.
     """
@@ -110,7 +110,7 @@ def _selected(store: StoreAt, options: ReadOptions) -> Selection:
 def queue_rows(
     store: StoreAt, options: ReadOptions, bounds: Bounds = UNBOUNDED, *, with_times: bool = True
 ) -> list[QueueRow]:
-    """Every queue of the topics selected, multi-dispatch queues only if they are named."""
+    """Return every queue of the topics selected, multi-dispatch queues only if they are named."""
     log = inventory.find_extent(store.root, store.broker_name)
     selection = _selected(store, options)
     named = frozenset() if options.topics_admitted else selection.topics or frozenset()
@@ -142,7 +142,7 @@ def _row_of(queue: Queue) -> QueueRow:
 
 
 def _add_times(log: LogExtent, rows: dict[tuple[str, int], QueueRow]) -> None:
-    """When each queue's first and last messages were stored, asked segment by segment: there may be very many."""
+    """Add when each queue's first and last messages were stored, read segment by segment: there may be very many."""
     asked = [row[-2:] for row in rows.values() if row.messages]
     stored = _stored_at(log, itertools.chain.from_iterable(asked))
     for key, row in rows.items():
@@ -152,7 +152,7 @@ def _add_times(log: LogExtent, rows: dict[tuple[str, int], QueueRow]) -> None:
 
 
 def _stored_at(log: LogExtent, offsets: Iterable[int | None]) -> dict[int, int | None]:
-    """When the records at these offsets were stored; each segment is opened once."""
+    """Return when the records at these offsets were stored; each segment is opened once."""
     files = SegmentFiles(log.commitlog, log.segment_bytes)
     stored: dict[int, int | None] = {}
     for base, inside in itertools.groupby(sorted({at for at in offsets if at is not None}), files.base_of):
@@ -167,7 +167,7 @@ def _stored_at(log: LogExtent, offsets: Iterable[int | None]) -> dict[int, int |
 def _counted(
     log: LogExtent, scanned: frozenset[str], selection: Selection, bounds: Bounds
 ) -> Iterator[QueueRow]:  # fmt: skip
-    """What the log itself tells of topics without plain queues, and of the part that is not dispatched."""
+    """Yield what the log itself tells of topics without plain queues, and of the part that is not dispatched."""
     wanted = replace(selection, topics=scanned, topic_pattern=None)
     splits = plan(log, [], scanned, wanted, None, 1, tail=selection)
     size = sum(split.end - split.start for split in splits if isinstance(split, RangeSplit))
@@ -224,7 +224,7 @@ def _segments(store: StoreAt, _options: ReadOptions, _bounds: Bounds) -> Iterato
 
 
 def _replicas(store: StoreAt, _options: ReadOptions, _bounds: Bounds) -> Iterator[Row]:
-    """One row a store: who serves it, and how far everything is."""
+    """Yield one row for a store: who serves it, and how far everything is."""
     log = inventory.find_extent(store.root, store.broker_name)
     broker = extent.running(store.root)
     settings = broker.settings if broker is not None else {}
@@ -243,7 +243,7 @@ def _replicas(store: StoreAt, _options: ReadOptions, _bounds: Bounds) -> Iterato
 
 
 def _consumer_groups(store: StoreAt, options: ReadOptions, bounds: Bounds) -> Iterator[Row]:
-    """Where each group is in each queue, as its broker wrote it down last."""
+    """Yield where each group is in each queue, as its broker wrote it down last."""
     selection = _selected(store, options)
     path = Path(store.root) / CONFIG / CONSUMER_OFFSETS
     offsets = broker_tables.consumer_offsets(json_files.read(path), str(path))
