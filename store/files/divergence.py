@@ -27,7 +27,7 @@ INT64_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where two logs parted, as far as one connection showed it: `offset` is the first byte that differs."""
+    """Offset from which two logs differ, as far as one connection showed it."""
 
     offset: int
     end: int  # of this log when that was seen
@@ -38,7 +38,7 @@ class Divergence:
     at_ms: int  # since the epoch
 
     def text(self) -> str:
-        """One line for people."""
+        """Return the divergence as one line for people."""
         who = f"{self.master} ({self.master_text})" if self.master_text else self.master
         return (
             f"this log and that of {who} differ from offset {self.offset} on (here {self.own_bytes_hex or 'nothing'},"
@@ -52,7 +52,7 @@ def path_of(root: Path | str) -> Path:
 
 
 def read(root: Path | str) -> Divergence | None:
-    """What was noted; None when nothing was. Raises OwnFileDamaged, AccessDenied, OSError."""
+    """Return what was noted; None when nothing was. Raises OwnFileDamaged, AccessDenied, OSError."""
     path = path_of(root)
     try:
         fields = summed_json.read(path)
@@ -73,7 +73,7 @@ def remove(root: Path | str) -> bool:
 
 
 def _checked(fields: dict[str, Any]) -> Divergence:
-    """Raises Damaged."""
+    """Make a Divergence of its fields. Raises Damaged."""
     names = Divergence.__dataclass_fields__
     if set(fields) != set(names):
         raise Damaged("it has other fields")

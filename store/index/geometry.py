@@ -1,4 +1,4 @@
-"""How many slots and entries an index file was made for: told by its bytes, because nothing in it says so.
+"""How many slots and entries an index file was made for: found from its bytes, because no field says so.
 
 spec: store-formats, section 13. A file's length leaves many answers. The right one puts entries in rising order of
 offsets where they lie, and has a slot for the hash of each that names this entry or a later one.
@@ -87,7 +87,7 @@ def _count(array: npt.NDArray[np.uint8]) -> int:
 
 
 def _fitting_entries(path: Path, array: npt.NDArray[np.uint8], geometry: Geometry) -> tuple[int, int]:
-    """How many of the first entries make sense, and up to which one there are any."""
+    """Return how many of the first entries make sense, and up to which one there are any."""
     file = IndexFile(path, geometry, array)
     entries = file.entries[1 : SAMPLE + 1]
     hashes, offsets = entries["key_hash"].astype(np.int64), entries["physical_offset"].astype(np.int64)

@@ -32,10 +32,11 @@ class IndexSync:
         return checkpoint
 
     def whole_until_ms(self, checkpoint: Checkpoint, stored_ms: int) -> int:
-        """Up to when the index would be whole if a RocketMQ broker began after a crash; `stored_ms` if all of it.
+        """Return up to when the index would be whole if a RocketMQ broker began after a crash.
 
-        It deletes the files that end after its indexMsgTimestamp, and dispatches the log from the other two times on
-        (unless messageIndexSafe is set): what is older than these, and in such a file, nobody would find by key again.
+        That is `stored_ms` where nothing would be missing. Such a broker deletes the files that end after its
+        indexMsgTimestamp, and dispatches the log from the other two times on (unless messageIndexSafe is set). So
+        records that are older, and in a deleted file, could no longer be found by key.
         """
         for path in self._index.files():
             header = IndexFile.open(path, self._index.geometry).header

@@ -37,7 +37,7 @@ class LoadedIndex:
         return cls(kept, geometry)
 
     def dispatch(self, message: Message) -> None:
-        """buildIndex."""
+        """Put a message's keys, like IndexService.buildIndex."""
         file = self._last()
         if message.physical_offset < file.header.end_physical_offset:
             return
@@ -50,7 +50,7 @@ class LoadedIndex:
                 file = self._last()
 
     def _last(self) -> IndexFile:
-        """getAndCreateLastIndexFile."""
+        """Return a last file with room, like getAndCreateLastIndexFile."""
         last = self.files[-1] if self.files else None
         if last is not None and not last.is_full:
             return last
@@ -62,7 +62,7 @@ class LoadedIndex:
         return made
 
     def query(self, topic: str, key: str) -> list[int]:
-        """What the reference program asks."""
+        """Return what the reference program's query finds."""
         return query_offset(reversed(self.files), topic, key, ASKED_FOR, 0, LONG_MAX)
 
 

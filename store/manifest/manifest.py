@@ -44,7 +44,7 @@ def lines(store_root: Path | str, *, line: Line | None = None, limit: int | None
 
 
 def _log_lines(store: LoadedStore, keyed: array[int]) -> Iterator[str]:
-    """As the reference walks: by the sizes that it reads, whatever they are; a size that leads nowhere ends it.
+    """Yield the log's lines as the reference does: by the sizes that it reads; one that leads nowhere ends it.
 
     `keyed` gets each record's offset, once for each of its keys.
     """
@@ -63,7 +63,7 @@ def _log_lines(store: LoadedStore, keyed: array[int]) -> Iterator[str]:
 def _segment_lines(
     segment: Segment, position: int, end: int, keyed: array[int], *, check: bool
 ) -> Generator[str, None, int | None]:
-    """The lines of one segment; returns the log offset to go on at, None when there is none."""
+    """Yield one segment's lines; return the log offset at which to go on, None at the log's end."""
     view, base = segment.view, segment.base_offset
     while position < end:
         inspection = inspect(view, position, None, check_body_crc=check)
@@ -110,7 +110,7 @@ def _undecoded(physical_offset: int, size: int, magic: int, *, checked: bool) ->
 
 
 def _tags_code(message: Message) -> int | None:
-    """What the queue entry says; None when RocketMQ fails to read the delay level, and so the record."""
+    """Return what the queue entry says; None when RocketMQ fails to read the delay level, and so the record."""
     try:
         delay = message.properties.get(property_string.DELAY)
         return queue_tags_code(message.topic, delay, message.store_timestamp_ms, message.tags_code)
@@ -119,7 +119,7 @@ def _tags_code(message: Message) -> int | None:
 
 
 def _message_line(m: Message, body: bytes | memoryview, raw: memoryview, tags_code: int | None) -> str:
-    """`tags_code` is None for a record that fails RocketMQ's check."""
+    """Return a message's line. `tags_code` is None for a record that fails RocketMQ's check."""
     texts = m.properties
     tags, keys = quote(texts.get(property_string.TAGS)), quote(texts.get(property_string.KEYS))
     stored_sha = sha256(m.body).hexdigest()
@@ -141,7 +141,7 @@ def _message_line(m: Message, body: bytes | memoryview, raw: memoryview, tags_co
 
 
 def _dispatch(m: Message, tags_code: int | None, keys: str) -> str:
-    """What goes to the consume queue and the index."""
+    """Return what goes to the consume queue and the index."""
     if tags_code is None:
         return '{"tagsCode": 0, "keys": "", "uniqKey": null, "storeTimestamp": 0, "msgSize": -1}'
     if not m.properties_raw:

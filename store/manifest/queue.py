@@ -28,14 +28,14 @@ class _File:
         self._source, self._appendable = source, appendable
 
     def entries(self) -> Entries:
-        """Every entry that the file has room for."""
+        """Return every entry that the file has room for."""
         if self._appendable is not None:
             return self._appendable
         assert self._source is not None
         return self._source.map_file(self.base)
 
     def appendable(self) -> Entries:
-        """The same as a copy of ours, from now on."""
+        """Return the entries as a private copy, which is used from now on."""
         if self._appendable is None:
             self._appendable = self.entries().copy()
         return self._appendable
@@ -53,7 +53,7 @@ class LoadedQueue:
 
     @classmethod
     def recovered(cls, source: ConsumeQueue, topic: str, queue_id: int) -> LoadedQueue:
-        """ConsumeQueue.load and recover."""
+        """Load and recover a queue, like ConsumeQueue.load and recover."""
         queue = cls(topic, queue_id, source.file_bytes)
         for base, size in named_files(source.directory):
             if size:
@@ -153,12 +153,12 @@ class LoadedQueue:
 
     @property
     def min_offset(self) -> int:
-        """getMinOffsetInQueue."""
+        """Return the first queue offset, like getMinOffsetInQueue."""
         return self.min_logic_offset // ENTRY_BYTES
 
     @property
     def max_offset(self) -> int:
-        """getMaxOffsetInQueue."""
+        """Return the next queue offset, like getMaxOffsetInQueue."""
         return (self._files[-1].base // ENTRY_BYTES + self._files[-1].wrote) if self._files else 0
 
     def entries(self) -> Iterator[Entries]:
@@ -177,7 +177,7 @@ def _sizes(entries: Entries) -> npt.NDArray[np.int64]:
 
 
 def _used(entries: Entries) -> int:
-    """How many entries count from the first one on."""
+    """Return how many entries count from the first one on."""
     good = (entries["physical_offset"].astype(np.int64) >= 0) & (_sizes(entries) > 0)
     return len(good) if good.all() else int(good.argmin())
 

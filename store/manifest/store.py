@@ -2,8 +2,8 @@
 
 Implements: DefaultMessageStore.load, CommitLog.recoverNormally, recoverAbnormally (4.9.7 and 5.3.3)
 Loading is recovery: the log ends at the first record that fails its check, from where a version begins to look; after
-an abnormal end (and in 5.x always) records that the queues lack are dispatched. Which version would load the store is
-told by what only 5.x leaves in one. On a live store the broker's published limit ends the log.
+an abnormal end (and in 5.x always) records that the queues lack are dispatched. Which version would load the store
+is seen from what only 5.x leaves in one. On a live store the broker's published limit ends the log.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ QueueKey = tuple[str, int]
 
 @dataclass
 class LoadedStore:
-    """What a broker would serve. Without a log `min_offset` is -1 and there are no queues."""
+    """The store as a broker would serve it. Without a log `min_offset` is -1 and there are no queues."""
 
     root: Path
     line: Line
@@ -116,7 +116,7 @@ def _recovered_queues(root: Path) -> dict[QueueKey, LoadedQueue]:
 
 
 def _queue_file_bytes(directories: list[Path]) -> int:
-    """The one length of all queue files; RocketMQ's default where there is none. Raises QueueFileMismatch."""
+    """Return the one length of all queue files; RocketMQ's default without any. Raises QueueFileMismatch."""
     known = 0
     for directory in directories:
         for base, size in named_files(directory):
@@ -144,7 +144,7 @@ class _Extensions:
 
     @classmethod
     def of(cls, root: Path) -> _Extensions | None:
-        """None where there are none: then the broker that wrote the store had them switched off."""
+        """Return the extensions; None without any: the broker that wrote the store had them switched off."""
         for _, _, path in queue_directories(root / QUEUE_EXTENSIONS):
             for _, size in named_files(path):
                 return cls(root, size) if size else None
@@ -159,7 +159,7 @@ class _Extensions:
         return end + extension.ADDRESS_ZERO
 
     def _recovered(self, key: QueueKey) -> int:
-        """Where the units end: behind that of the last entry that has one, else behind all."""
+        """Return where the units end: behind that of the last entry that has one, else behind all."""
         topic, queue_id = key
         directory = self._root / QUEUE_EXTENSIONS / topic / str(queue_id)
         files = named_files(directory)
@@ -177,7 +177,7 @@ class _Extensions:
 
 
 class _Recovery:
-    """CommitLog.recoverNormally and recoverAbnormally."""
+    """Recovery like CommitLog.recoverNormally and recoverAbnormally."""
 
     def __init__(self, store: LoadedStore, directory: StoreDirectory, limit: int | None) -> None:
         self._store, self._limit, self._rules = store, limit, store.line.queues
@@ -214,7 +214,7 @@ class _Recovery:
         return next((index for index in reversed(range(count)) if self._bases[index] <= self._queues_end), 0)
 
     def _stored_before_checkpoint(self, index: int) -> bool:
-        """isMappedFileMatchedRecover."""
+        """Return whether a segment's first record is as old as the checkpoint, like isMappedFileMatchedRecover."""
         with Segment.open(self._store.segments[self._bases[index]]) as segment:
             stored_ms = store_timestamp_of(segment.view, 0)
         return stored_ms is not None and 0 != stored_ms <= self._checkpoint.min_timestamp_ms

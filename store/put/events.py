@@ -17,7 +17,7 @@ from store.tables import fastjson
 
 
 class MovedOffset(NamedTuple):
-    """A group was told to go on elsewhere in a queue than it had asked for."""
+    """Event: a group continues in a queue at another offset than it asked for."""
 
     group: str
     topic: str

@@ -24,7 +24,7 @@ _ENTRY = struct.Struct(">qi8x")  # physical offset, size
 
 
 def physical_offset_at(directory: str, queue_offset: int) -> int:
-    """Where the record of one entry lies, as `SeenQueue.physical_offset` says it: for who asks a queue nothing else.
+    """Return where one entry's record lies, like `SeenQueue.physical_offset`, for a caller with no other question.
 
     The entry's file is known by the names alone, so none of the files is looked at beside the one that is read.
     """
@@ -54,7 +54,7 @@ class SeenQueue:
     )  # fmt: skip
 
     def __init__(self, directory: str) -> None:
-        """Raises QueueFileMismatch when the files are not of one length, or leave a gap."""
+        """List the files. Raises QueueFileMismatch when they are not of one length, or leave a gap."""
         self.directory = directory
         files = checked_files(directory, 0, ENTRY_BYTES)
         self.file_bytes = files[0][1] if files else ENTRY_BYTES
@@ -90,7 +90,7 @@ class SeenQueue:
 
     @property
     def min_offset(self) -> int:
-        """The first queue offset that has a message of its own; the end when there is none."""
+        """Return the first queue offset that has a message of its own; the queue's end without one."""
         if self._first == self._stop:
             return 0
         try:
@@ -118,7 +118,7 @@ class SeenQueue:
             self._let_go_unless_held()
 
     def physical_offset(self, queue_offset: int) -> int:
-        """Where the record of one entry lies; -1, before everything, when its file is not there (any more)."""
+        """Return where the record of one entry lies; -1, before everything, when its file is not there (any more)."""
         base = queue_offset * ENTRY_BYTES // self.file_bytes * self.file_bytes
         if not self._first <= base < self._stop:
             return -1
@@ -185,7 +185,7 @@ class SeenQueue:
             self._base = base
 
     def _count(self, base: int) -> int:
-        """How many entries of a file are to be looked at: those behind the first hole were never written."""
+        """Return how many entries of a file are to be looked at: those behind the first hole were never written."""
         if self.file_bytes <= SMALL_FILE_BYTES:
             return self.file_bytes // ENTRY_BYTES
         if base != self._base:
@@ -212,8 +212,11 @@ class SeenQueue:
             self._block = os.pread(self._fd, BLOCK_ENTRIES * ENTRY_BYTES, self._block_at * ENTRY_BYTES)
 
     def _count_below(self, base: int, physical_offset: int) -> int:
-        """How many entries from the file's beginning are there and lie below `physical_offset`, by bisection: of the
-        blocks, of which the last is looked at first because an end lies there nearly always, and in one of them."""
+        """Return how many entries from the file's beginning are there and lie below `physical_offset`, by bisection.
+
+        First of the blocks, of which the last is looked at first because an end lies there nearly always, then in one
+        of them.
+        """
         count = self._count(base)
         low, high = 0, -(-count // BLOCK_ENTRIES) - 1  # the last block whose first entry is below, if not the first
         middle = high

@@ -19,7 +19,7 @@ NOT_THERE = -1  # what is asked for the store time of a record that is not in th
 
 
 class Boundary(Enum):
-    """Of several messages, or none, at the time: the first from it on, or the last up to it."""
+    """The message that is meant where several, or none, have the time: the first from it on, or the last up to it."""
 
     LOWER = "lower"
     UPPER = "upper"
@@ -35,7 +35,7 @@ class QueueFile(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What is asked about the log: its first offset, and the store time of a record by its place and size."""
+    """The log, as far as it is asked: its first offset, and the store time of a record by its place and size."""
 
     min_physical_offset: int
     stored_ms: Callable[[int, int], int]
@@ -97,7 +97,7 @@ def offset_by_entries(
 def _by_entries(
     file: QueueFile | None, min_offset: int, timestamp_ms: int, log: Log, boundary: Boundary
 ) -> int:
-    """binarySearchInQueueByTime."""
+    """Search one file's entries by bisection, like binarySearchInQueueByTime."""
     if file is None or not len(file.entries):
         return 0
     low, high = max(0, min_offset - file.first), len(file.entries) - 1
@@ -121,7 +121,7 @@ def _by_entries(
 def _file_by_time(
     files: Sequence[QueueFile], timestamp_ms: int, log: Log, boundary: Boundary
 ) -> QueueFile | None:
-    """getConsumeQueueMappedFileByTime."""
+    """Return the file to search, like getConsumeQueueMappedFileByTime; None without one."""
     if boundary is Boundary.LOWER:
         for file in files[:-1]:
             full = len(file.entries) == file.room

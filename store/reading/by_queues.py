@@ -76,7 +76,7 @@ def _dispatched_to(store: Path, reader: LogReader) -> int | None:
 
 
 def _bytes_about(queues: Listed) -> float:
-    """How much of the log these queues list, judged by the newest entries of each."""
+    """Return how much of the log these queues list, judged by the newest entries of each."""
     total = 0.0
     for queue in queues.queues:
         first, last = queue.min_offset, queue.end_below(queues.end)

@@ -1,7 +1,7 @@
 """Where in a log a time begins: by bisection over the store times of its records, because they rise with the offsets.
 
-They do but where a clock was set back, so the answer is early by what a clock is corrected by: whoever asks compares
-each record's own time, too.
+They do except where a clock was set back, so the answer may be early by such a correction: the caller also compares
+each record's own time.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ STEP_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The common range [start, end) and the first difference in it, None when there is none."""
+    """The common range [start, end) and the first difference in it; None where they are equal."""
 
     start: int
     end: int
@@ -31,7 +31,7 @@ class Comparison:
 
     @property
     def common_bytes(self) -> int:
-        """How many bytes both logs have."""
+        """Return how many bytes both logs have."""
         return max(0, self.end - self.start)
 
 
@@ -67,7 +67,7 @@ def _pieces(left: SegmentFiles, right: SegmentFiles, start: int, end: int) -> It
 
 
 def what_lies_at(reader: LogReader, offset: int) -> str:
-    """Which record holds the byte at `offset`, in words."""
+    """Return in words which record holds the byte at `offset`."""
     assert reader.files is not None
     with reader.files.open(reader.files.base_of(offset)) as segment:
         for step in walk_segment(segment, 0, reader.max_offset):

@@ -27,7 +27,7 @@ MAGICS = frozenset(magic.to_bytes(4) for magic in (MAGIC_V1, MAGIC_V2))
 
 @dataclass(frozen=True)
 class History:
-    """What lies below `from_offset` expired, or never came here; `from_ms` is None where no message is there."""
+    """The log's lower end: what lies below `from_offset` expired, or never arrived; `from_ms` None: no message."""
 
     from_offset: int
     from_ms: int | None
@@ -44,7 +44,7 @@ def held(files: SegmentFiles, min_offset: int, max_offset: int) -> History:
 
 
 def stored_ms(files: SegmentFiles, offset: int) -> int | None:
-    """When the record at that offset was stored; None where none begins.
+    """Return when the record at an offset was stored, in ms; None where no record begins there.
 
     Raises OSError, SegmentRemoved, SegmentSizeMismatch.
     """
@@ -57,7 +57,7 @@ def stored_ms(files: SegmentFiles, offset: int) -> int | None:
 
 
 def stored_ms_at(fd: int, position: int) -> int | None:
-    """As `stored_ms`, of the record at a position of an open segment: read, not mapped."""
+    """Return the time like `stored_ms`, of a record in an open segment, which is read, not mapped."""
     head = os.pread(fd, HEAD_BYTES, position)
     if len(head) < HEAD_LEAST_BYTES or head[MAGIC_AT : MAGIC_AT + 4] not in MAGICS:
         return None

@@ -1,4 +1,4 @@
-"""The messages that an index names for a key, as RocketMQ's brokers give them to who asks.
+"""The messages that an index names for a key, as RocketMQ's brokers return them.
 
 Implements: DefaultMessageStore.queryMessage, IndexService.queryOffset, CommitLog.getData for one record
 The index holds hashes: what comes back may carry another key, which clients sort out. Read only, without compiled code.
@@ -87,7 +87,7 @@ class IndexSearch:
 
     def _newest_first(self) -> Iterator[IndexFile]:
         for path in reversed(index_files(self._directory)):
-            with suppress(FileNotFoundError, IndexFileDamaged):  # deleted with its records; or none of ours
+            with suppress(FileNotFoundError, IndexFileDamaged):  # deleted with its records; or not a valid index file
                 yield IndexFile.open(path, self._geometry)
 
     def _last(self) -> Header | None:

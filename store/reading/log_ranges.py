@@ -13,7 +13,7 @@ STEP_BYTES = 1 << 20
 
 
 def bounds(start: int, end: int, parts: int) -> list[int]:
-    """Where the parts of [start, end) begin, and the last one's end: equal ones, without empty ones at the end."""
+    """Return where the parts of [start, end) begin, and the last one's end: equal ones, no empty ones at the end."""
     step = -(-(end - start) // parts)
     return [*range(start, end, step), end]
 

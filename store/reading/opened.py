@@ -54,11 +54,11 @@ _FIELDS = tuple(field.name for field in fields(Message))
 
 
 class OpenStore:
-    """What `open_store` returns. Any of its calls raises a StoreError whose text says what to do."""
+    """An opened store, of `open_store`. Any of its calls raises a StoreError whose text says what to do."""
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
         self.path = Path(store)
-        open_log(self.path)  # what is wrong is told now
+        open_log(self.path)  # what is wrong is raised now
 
     @property
     def is_live(self) -> bool:
@@ -66,12 +66,12 @@ class OpenStore:
         return running(self.path) is not None
 
     def offsets(self) -> tuple[int, int]:
-        """Where the log begins and where it ends now, in bytes."""
+        """Return where the log begins and where it ends now, in bytes."""
         reader = open_log(self.path)
         return reader.min_offset, reader.max_offset
 
     def topics(self) -> dict[str, TopicSummary]:
-        """What the log holds of each topic; reads all of it. Raises CorruptRecord."""
+        """Return what the log holds of each topic; reads all of it. Raises CorruptRecord."""
         return by_topic(open_log(self.path))
 
     def messages(self, topic: str | None = None, start: int | None = None) -> Iterator[ReadMessage]:

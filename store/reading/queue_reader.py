@@ -35,7 +35,7 @@ class FileMaps:
         self._maps_max = maps_max
 
     def get(self, path: str) -> Bytes | None:
-        """The bytes of a file; None where there is none."""
+        """Return the mapped bytes of a file; None for a missing or empty file."""
         kept = self._maps.get(path)
         if kept is not None:
             self._maps.move_to_end(path)
@@ -81,7 +81,7 @@ class QueueReader:
 
     @property
     def units_a_file(self) -> int:
-        """How many units a file has room for."""
+        """Return how many units a file has room for."""
         return self._file_bytes // self.unit_bytes
 
     @property
@@ -141,7 +141,7 @@ class QueueReader:
         return f"{self._at}/{file_name(base)}"
 
     def _written(self, base: int) -> int:
-        """How many units of a file have blocks: on a full disk what lies behind may not even be looked at."""
+        """Return how many units of a file have blocks: on a full disk what lies behind may not even be looked at."""
         with suppress(FileNotFoundError):
             return mapped_files.first_hole_of(Path(self._path(base))) // self.unit_bytes
         return 0

@@ -34,7 +34,7 @@ NAME_BYTES_MAX = 255  # of a directory
 
 
 class Limits(NamedTuple):
-    """Where the log begins, and how far queues and index were made of it."""
+    """The offset where the log begins, and those up to which queues and index were built from it."""
 
     min_physical_offset: int
     dispatched_to: int
@@ -158,13 +158,13 @@ class QueueView:
     # times
 
     def stored_ms(self, queue_offset: int) -> int:
-        """When a message was stored, -1 where there is none."""
+        """Return when a message was stored, in ms; -1 where the queue has no such message."""
         entry = self.entry(queue_offset)
         return NOT_THERE if entry is None else self._stored_ms(entry.physical_offset, entry.size)
 
     @property
     def earliest_ms(self) -> int:
-        """When the first message that is there was stored, -1 without any."""
+        """Return when the first message there was stored, in ms; -1 without any."""
         return self.stored_ms(self.min_offset)
 
     def _stored_ms(self, physical_offset: int, size: int) -> int:

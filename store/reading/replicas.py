@@ -17,7 +17,7 @@ Progress = Callable[[int, int], None]
 
 
 class State(StrEnum):
-    """What one log is to another."""
+    """Relation of one log to another."""
 
     IDENTICAL = "IDENTICAL"
     BEHIND = "BEHIND"  # the beginning of the other one
@@ -51,7 +51,7 @@ class LogView(Protocol):
     max_offset: int
 
     def digests(self, start: int, end: int, parts: int) -> list[str]:
-        """As `log_ranges.digests`, of at most BYTES_MAX bytes and PARTS_MAX parts."""
+        """Return digests like `log_ranges.digests`, of at most BYTES_MAX bytes and PARTS_MAX parts."""
 
 
 class LocalLog:
@@ -63,14 +63,14 @@ class LocalLog:
         self.min_offset, self.max_offset = reader.min_offset, reader.max_offset
 
     def digests(self, start: int, end: int, parts: int) -> list[str]:
-        """Raises SegmentRemoved."""
+        """Return digests of a range's parts. Raises SegmentRemoved."""
         assert self.reader.files is not None
         return log_ranges.digests(self.reader.files, start, end, parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What a comparison told. `common_end` is where the last common record ends, `last` that record."""
+    """Result of a comparison. `common_end` is where the last common record ends, `last` that record."""
 
     state: State
     differs_at: int | None = None
@@ -79,7 +79,7 @@ class Relation:
 
 
 def relation(own: LocalLog, other: LogView, on_progress: Progress) -> Relation:
-    """What the own log is to the other one. Raises ContradictsItself, and what either log raises."""
+    """Return what the own log is to the other one. Raises ContradictsItself, and what either log raises."""
     if own.min_offset == own.max_offset or other.min_offset == other.max_offset:  # one of them has nothing yet
         if own.max_offset != other.max_offset or own.min_offset != other.min_offset:
             return Relation(State.BEHIND if own.min_offset == own.max_offset else State.AHEAD)

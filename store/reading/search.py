@@ -117,7 +117,7 @@ class Finder:
                     notes.append(str(damage))
 
     def _scan(self, key: str, topic: str | None, limit: int, notes: list[str]) -> list[Message]:
-        """What carries the key in the part of the log that the index does not cover, as far as the bound allows."""
+        """Return the messages with the key in the part of the log that the index does not cover, up to the bound."""
         reader, indexed_to = self._reader, self._indexed_to()
         if reader.files is None or indexed_to >= reader.max_offset:
             return []
@@ -157,7 +157,7 @@ def _carries(message: Message, key: str, topic: str | None) -> bool:
 
 
 def finder_on(store: Path, reader: LogReader, scan_bytes_max: int = SCAN_BYTES_MAX) -> Finder:
-    """With a running broker its cursor says how far the index goes, and its settings how its files are laid out."""
+    """Return a finder; a running broker says how far the index goes and how its files are laid out."""
     broker = running(store)
     if broker is None:
         return Finder(reader, scan_bytes_max=scan_bytes_max)

@@ -15,7 +15,7 @@ PROGRESS_MESSAGES = 4096
 
 @dataclass(slots=True)
 class TopicSummary:
-    """One topic's part of the log."""
+    """Counts over one topic's messages."""
 
     messages: int = 0
     record_bytes: int = 0
@@ -25,7 +25,7 @@ class TopicSummary:
     last_store_ms: int = 0
 
     def add(self, message: Message) -> None:
-        """Count one more."""
+        """Count one more message of the topic."""
         self.first_store_ms = self.first_store_ms if self.messages else message.store_timestamp_ms
         self.last_store_ms = message.store_timestamp_ms
         self.messages += 1
@@ -52,7 +52,7 @@ def messages(reader: LogReader, start: int | None = None, end: int | None = None
 
 
 def by_topic(reader: LogReader, on_progress: Callable[[int, int], None] | None = None) -> dict[str, TopicSummary]:
-    """What the log holds of each topic, in the order of their names; how much is done is said in bytes.
+    """Return what the log holds of each topic, in the order of their names; how much is done is said in bytes.
 
     Raises CorruptRecord.
     """

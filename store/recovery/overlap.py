@@ -12,15 +12,15 @@ from store.message import rows_kernel as kernel
 from store.recovery.log_end import LOOK_BACK_BYTES, new_rows
 
 OVERLAP_BYTES = 64 * 1024
-# Who asks a master from 0 or 1 gets another thing than the bytes from there on. They are those of a size of 16 MiB and
+# A slave that asks a master from 0 or 1 does not get the bytes from there on. They are those of a size of 16 MiB and
 # more, or of 64 KiB: the record's other bytes tell histories apart.
 LOWEST_START = 2
 
 
 def last_bytes(files: SegmentFiles, begin: int, end: int) -> tuple[int, bytes]:
-    """Where they begin, never at 0 or 1, and the bytes up to `end`; none of an empty log. `begin`: the log's.
+    """Return where the log's last bytes begin, never at 0 or 1, and the bytes from there up to `end`.
 
-    Raises SegmentRemoved, SegmentSizeMismatch.
+    None of an empty log. `begin`: where the log begins. Raises SegmentRemoved, SegmentSizeMismatch.
     """
     stretch = OVERLAP_BYTES
     start = max(begin, end - stretch)

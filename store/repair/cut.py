@@ -1,6 +1,6 @@
 """Cuts a log at an offset that somebody chose, with its queues and its index: what recovery never does by itself.
 
-What goes is told before: from the offset to the last byte that is not zero, and how many whole records lie there. The
+The caller sees before what is cut: from the offset to the last byte that is not zero, and how many whole records. The
 offset is noted in a journal first, durably: killed anywhere, the cut is finished by the next one or by the next start
 of a broker, if nobody wrote to the log in between (`repair.journal`). The caller holds the store's lock.
 """
@@ -38,7 +38,7 @@ JOURNAL_MAGIC = b"SLIPCUT2"
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """What a cut at `offset` takes away: everything up to `end`; `records` of it are whole."""
+    """The part that a cut at `offset` takes away: everything up to `end`; `records` of it are whole."""
 
     offset: int
     end: int
@@ -53,7 +53,7 @@ class LogCut:
         self._journal = Journal(directory.root / CUT_JOURNAL, JOURNAL_MAGIC, files)
 
     def going(self, offset: int) -> Going | None:
-        """What lies behind the offset; None when no record ends or begins there. Raises OffsetOutOfRange."""
+        """Return what lies behind the offset; None when no record ends or begins there. Raises OffsetOutOfRange."""
         bases = self._files.base_offsets()
         end = bases[-1] + self._files.segment_bytes if bases else 0
         if not bases or not bases[0] <= offset <= end:
@@ -106,7 +106,7 @@ class LogCut:
         index.sync()
 
     def _forget_digests(self, offset: int) -> None:
-        """Of segments that do not stay whole; what is no file of digests stays, and `log verify` says so."""
+        """Remove digests of segments that are cut; an invalid file of digests is kept, and `log verify` reports it."""
         try:
             known = digests.read(self._directory.root)
         except NotAStore:
@@ -124,7 +124,7 @@ class LogCut:
             return int(kernel.find_record(segment.array, at, at + 1, base, rows)) == at
 
     def _dirty(self, offset: int) -> list[Dirty]:
-        """Every segment's bytes from the offset on that are not zero."""
+        """Return every segment's bytes from the offset on that are not zero."""
         parts = []
         for base in self._files.base_offsets():
             if base + self._files.segment_bytes <= offset:

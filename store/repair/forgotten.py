@@ -14,7 +14,7 @@ from store.names import DIGESTS
 
 
 def forget_missing(directory: StoreDirectory, bases: Sequence[int]) -> list[str]:
-    """Remove what tells of a log with other files than these, queues only where there are none; names of what went.
+    """Remove the files that remember missing segments; queues only where the log has no segment. Return their names.
 
     Consumers' offsets stay. Raises OSError, OwnFileDamaged.
     """

@@ -13,14 +13,14 @@ from store.repair.rewind import Rewind
 
 
 class Finished(NamedTuple):
-    """What was finished: a rewind to an offset, a cut at one, the repair of a range."""
+    """A change that was finished: a rewind to an offset, a cut at one, the repair of a range."""
 
     rewound_to: int | None = None
     cut_at: int | None = None
     repaired: Damaged | None = None
 
     def texts(self) -> list[str]:
-        """Each in a few words."""
+        """Return what was finished, each in a few words."""
         mended = self.repaired
         said = (
             None if self.rewound_to is None else f"finished an interrupted rewind to offset {self.rewound_to}",

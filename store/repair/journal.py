@@ -71,7 +71,7 @@ class Bound:
                 raise Unfinishable(f"the log was written to since, at offset {at}")
 
     def encode(self, magic: bytes) -> bytes:
-        """The journal's content."""
+        """Return the bytes of the journal."""
         parts = [HEAD.pack(
             magic, self.offset, len(self.data), self.first_base, self.before, self.behind, len(self.sums)
         )]  # fmt: skip
@@ -142,13 +142,13 @@ def _bases(files: SegmentFiles) -> list[int]:
 
 
 def _behind(files: SegmentFiles, offset: int, data: bytes) -> int:
-    """Of the page behind what is to be written; a cut has nothing behind it."""
+    """Return the sum of the page behind what is to be written; a cut has nothing behind it."""
     end = offset + len(data)
     return _window(files, end, end + PAGE_BYTES) if data else 0
 
 
 def _sums_of(files: SegmentFiles, offset: int, size: int) -> dict[int, Sums]:
-    """Of the pages of the log from `offset` on, `size` bytes of one segment, or all of it where that is 0."""
+    """Return the sums of the log's pages from `offset` on: `size` bytes of one segment, or all where that is 0."""
     last = files.base_of(offset) if size else None
     sums = {}
     for base in _bases(files):
@@ -161,7 +161,7 @@ def _sums_of(files: SegmentFiles, offset: int, size: int) -> dict[int, Sums]:
 
 
 def _last_byte(segment: Segment, low: int) -> int:
-    """Where the bytes from `low` on that are not zero end."""
+    """Return where the bytes from `low` on that are not zero end."""
     return max((high for _, high in not_zero(segment, low)), default=low)
 
 
@@ -196,7 +196,7 @@ def _as_long(sums: Sums | None, count: int) -> Sums:
 
 
 def _window(files: SegmentFiles, start: int, end: int) -> int:
-    """Of some bytes of the log, as far as it has them."""
+    """Return the sum of some bytes, as far as the log has them."""
     total = 0
     for base in {files.base_of(max(start, 0)), files.base_of(end - 1)}:
         if base < end and files.path_of(base).exists():

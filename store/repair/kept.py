@@ -134,6 +134,6 @@ def messages(path: Path) -> Iterator[Message]:
 
 
 def _blank_bytes(view: memoryview, position: int) -> int:
-    """How far the segment that ended there reached."""
+    """Return how far the segment that ended there reached."""
     size = int.from_bytes(view[position : position + MAGIC_AT], "big")
     return size if BLANK_BYTES <= size <= len(view) - position else 0

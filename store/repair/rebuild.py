@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class Rebuilt:
-    """What was done."""
+    """Names of what was replaced and kept, and findings."""
 
     replaced: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)

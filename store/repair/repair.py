@@ -55,7 +55,7 @@ class Damaged:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a range; `refused` says why it was left as it is."""
+    """The outcome of a range's repair; `refused` says why it was left as it is."""
 
     damaged: Damaged
     refused: str = ""
@@ -65,7 +65,7 @@ class Repair:
     """The repair of one store from another."""
 
     def __init__(self, directory: StoreDirectory, files: SegmentFiles, other: LogReader) -> None:
-        """Raises NotAStore when the other's segments are of another size."""
+        """Take both logs. Raises NotAStore when the other's segments are of another size."""
         self._directory, self._files, self._other = directory, files, other
         if other.files is None or other.files.segment_bytes != files.segment_bytes:
             size = other.files.segment_bytes if other.files else 0
@@ -147,7 +147,7 @@ class Repair:
     # whether the other has it
 
     def _why_not(self, damaged: Damaged) -> str:
-        """Why the other store's bytes are not taken; empty when they are."""
+        """Return why the other store's bytes are not taken; empty when they are."""
         base = self._files.base_of(damaged.start)
         limit = self._other.max_offset
         if not self._other.min_offset <= damaged.start or damaged.end > limit:
@@ -181,7 +181,7 @@ class Repair:
         return Damaged(before[0], damaged.end, damaged.reason) if is_short and same_segment else damaged
 
     def _is_other_log(self, damaged: Damaged) -> str:
-        """Both neighbours that are there must be equal, and one must be there."""
+        """Return why the other store is another log: no record beside the damage is equal; empty where it is not."""
         compared = 0
         for neighbour in (self._record_before(damaged.start), self._record_at(damaged.end)):
             if neighbour is None:
@@ -249,7 +249,7 @@ class Repair:
             start = end
 
     def _part_ends(self, damaged: Damaged) -> Iterator[int]:
-        """Where the parts of a range end: at its end, and before that where a record does."""
+        """Yield where the parts of a range end: at its end, and before that where a record does."""
         base, start = self._theirs.base_of(damaged.start), damaged.start
         with self._theirs.open(base) as theirs:
             for step in walk_segment(theirs, damaged.start - base, damaged.end):
@@ -291,7 +291,7 @@ def _put(files: SegmentFiles, bound: Bound) -> None:
 
 
 def _sound_end(segment: Segment, position: int) -> int:
-    """Where the sound records from `position` on end; CRCs are looked at, queues are not."""
+    """Return where the sound records from `position` on end; CRCs are looked at, queues are not."""
     nothing = np.zeros(1, np.int64)
     queues, names = np.zeros((1, len(Queue)), np.int64), np.zeros(64, np.uint8)
     counts, matched = np.zeros((1, len(Count)), np.int64), np.zeros(1, np.uint8)

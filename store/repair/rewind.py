@@ -41,7 +41,7 @@ class NoBoundary(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """What a rewind did; `file` holds what went, None when nothing was to be kept."""
+    """The result of a rewind; `file` holds what went, None when nothing was to be kept."""
 
     going: Going
     file: Path | None
@@ -55,7 +55,7 @@ class Rewind:
         self._journal = Journal(directory.root / REWIND_JOURNAL, JOURNAL_MAGIC, files)
 
     def going(self, offset: int) -> Going:
-        """What a rewind would cut off. Raises NoBoundary, OffsetOutOfRange."""
+        """Return what a rewind would cut off. Raises NoBoundary, OffsetOutOfRange."""
         going = LogCut(self._directory, self._files).going(offset)
         if going is None:
             raise NoBoundary(str(self._directory.commitlog), offset)

@@ -45,7 +45,7 @@ class ConfigTexts:
         return self._under_way is not None or self._entries.stale > STEP
 
     def steps(self) -> Generator[int, None, None]:
-        """Write it, some a step; what changes meanwhile is left. Whoever comes in between goes on with the same."""
+        """Write the text in steps; what changes meanwhile is left for later. Callers in between share the work."""
         under_way = self._under_way = self._under_way or self._entries.steps()
         yield from _each(under_way)
         if self._under_way is under_way:
@@ -87,6 +87,6 @@ class ConfigTexts:
 
 
 def _each(steps: Iterator[int]) -> Iterator[int]:
-    """As `yield from` gives them, but that nobody who gives up ends them for the others."""
+    """Yield like `yield from`, but a caller that gives up does not end the steps for the others."""
     for done in steps:  # noqa: UP028
         yield done

@@ -1,7 +1,7 @@
 """A table's entries as JSON, each kept as it was written last: what has not changed is not written again.
 
 Implements: RemotingSerializable.encode of tables with very many entries (ConsumerOffsetManager, TopicConfigManager)
-Work is done in steps of STEP pieces at most, between which whoever drives them may do something else. The bytes are
+Work is done in steps of STEP pieces at most, between which the caller may do something else. The bytes are
 those that `fastjson` makes of the whole table.
 """
 
@@ -22,7 +22,7 @@ Key = TypeVar("Key")
 
 
 class EntryTexts(Generic[Key]):
-    """`keys` is the table, `name` is an entry's key in JSON, `pieces` its text in parts; None: there is none."""
+    """Texts of a table. `keys` is the table, `name` an entry's key in JSON, `pieces` its text in parts or None."""
 
     def __init__(
         self, keys: Callable[[], Mapping[Key, Any]], name: Callable[[Key], str],
@@ -55,7 +55,7 @@ class EntryTexts(Generic[Key]):
 
     @property
     def stale(self) -> int:
-        """How many entries are to be written anew."""
+        """Return how many entries are to be written anew."""
         return len(self._stale)
 
     def steps(self) -> Iterator[int]:
@@ -75,7 +75,7 @@ class EntryTexts(Generic[Key]):
                     if done >= STEP:
                         yield done
                         done = 0
-            except GeneratorExit:  # whoever drives this gives up in the middle of it
+            except GeneratorExit:  # the caller gives up in the middle of it
                 self._stale = {key: is_there} | self._stale
                 raise
         yield done
@@ -122,7 +122,7 @@ class EntryTexts(Generic[Key]):
         return not self._buckets
 
     def _sort(self) -> Iterator[int]:
-        """As a ConcurrentHashMap lists its keys."""
+        """Sort the keys as a ConcurrentHashMap lists them."""
         keys = [key for key in self._keys() if key in self._texts]
         buckets, mask = buckets_of(len(self._texts), self._capacity), (1 << NUMBER_BITS) - 1
         parts: list[list[int]] = [[] for _ in range(PARTS)]
@@ -173,7 +173,7 @@ def table_text(name: str, entries: list[str]) -> str:
 
 
 def object_text(head: Mapping[str, Any], tables: list[str]) -> bytes:
-    """What a file says: some small fields, then tables."""
+    """Return what a file says: some small fields, then tables."""
     parts = [fastjson.dumps_pretty(head)[2:-2]] if head else []
     return ("{\n" + ",\n".join([*parts, *tables]) + "\n}").encode("utf-8", "replace")
 

@@ -31,14 +31,14 @@ Table = Mapping[Key, Mapping[int, int]]
 
 
 class Written(NamedTuple):
-    """What was written, and not put together yet: that is done in one go, on a thread perhaps."""
+    """Written parts that are not put together yet: that is done in one go, on a thread perhaps."""
 
     version: DataVersion | None
     groups: list[str] | None
     offsets: list[str]
 
     def compact(self) -> bytes:
-        """As it is sent."""
+        """Return the JSON as it is sent."""
         parts = [] if self.version is None else [f'"{VERSION}":{fastjson.dumps(self.version.value())}']
         if self.groups is not None:
             parts.append(f'"{GROUP_TOPICS}":{{{",".join(self.groups)}}}')
@@ -46,7 +46,7 @@ class Written(NamedTuple):
         return f"{{{','.join(parts)}}}".encode("utf-8", "replace")
 
     def pretty(self) -> bytes:
-        """As the file says it."""
+        """Return the JSON as the file holds it."""
         head = {} if self.version is None else {VERSION: self.version.value()}
         tables = [] if self.groups is None else [table_text(GROUP_TOPICS, self.groups)]
         return object_text(head, [*tables, table_text(OFFSET_TABLE, list(map(_on_lines, self.offsets)))])
@@ -58,7 +58,7 @@ def _on_lines(text: str) -> str:
 
 
 class OffsetTexts:
-    """Of one table, which says by itself what changes in it."""
+    """Texts of one table of offsets, which reports each of its changes."""
 
     def __init__(self, table: Callable[[], Table], capacity: int) -> None:
         self._table = table
@@ -69,7 +69,7 @@ class OffsetTexts:
         self._groups = EntryTexts(lambda: self._topics, str, self._group, GROUP_TOPIC_CAPACITY)
 
     def alter(self, key: Key) -> None:
-        """A group's offsets in a topic are others, or there are none any more."""
+        """Note that a group's offsets in a topic changed, or were removed."""
         topic, group = key
         self._offsets.alter(key)
         if (key in self._table()) == (topic in self._topics.get(group, ())):
@@ -83,17 +83,17 @@ class OffsetTexts:
             del self._topics[group]
 
     def resize(self, capacity: int) -> None:
-        """It is another map, of that capacity."""
+        """Note that the map has another capacity now."""
         self._offsets.alter_all(capacity)
 
     def steps(self, *, with_topics: bool) -> Iterator[int]:
-        """As `EntryTexts.steps`; `with_topics`: also the topics of groups."""
+        """Write in steps like `EntryTexts.steps`; `with_topics`: also the topics of groups."""
         yield from self._offsets.steps()
         if with_topics:
             yield from self._groups.steps()
 
     def written(self, version: DataVersion | None, *, with_topics: bool) -> Written:
-        """What the steps came to."""
+        """Return what the steps wrote."""
         return Written(version, self._groups.texts() if with_topics else None, self._offsets.texts())
 
     def _entry(self, key: Key) -> Iterable[str] | None:

@@ -6,8 +6,8 @@ Fields: at (local time), at_ms, event (start, create, seal, delete, vanish, stop
 (below the root where it can be), reason, and what else is known.
 
 `FileWatch` says which files came or went since its last look. A directory is listed only when its mtime has moved, so a
-look over many queues is a stat of each and of its topic. Deletions of our own are told with `forget`, so that what is
-missing otherwise was removed by somebody else.
+look over many queues is a stat of each and of its topic. The broker's own deletions are passed to `forget`, so that
+any other missing file was removed by somebody else.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class FileWatch:
         self._folders: dict[str, tuple[int, Names]] = {}  # of queues' roots and topics: mtime, the directories in it
 
     def counts(self) -> dict[str, int]:
-        """How many files of each kind were there at the last look."""
+        """Return how many files of each kind were there at the last look."""
         return {kind: sum(len(names) for _mtime, names in seen.values()) for kind, seen in self._seen.items()}
 
     def forget(self, path: Path) -> None:
@@ -111,11 +111,11 @@ class FileWatch:
                 seen[directory] = mtime_ns, tuple(name for name in names if name != path.name)
 
     def look_at_segments(self) -> list[Change]:
-        """What changed in the commit log."""
+        """Return what changed in the commit log."""
         return self._look_at(SEGMENT, str(self._directory.commitlog))
 
     def look(self) -> Iterator[list[Change]]:
-        """What changed in the queues and the index, directory by directory: who looks may stop in between."""
+        """Yield what changed in the queues and the index, directory by directory: who looks may stop in between."""
         present = set()
         for directory in self._queue_directories():
             present.add(directory)

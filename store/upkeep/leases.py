@@ -4,7 +4,7 @@ A lease is a small file in `slipstream.leases` below the store's root, made by t
 number. It holds in the folder that it was made for (a copied one holds nothing), until the machine starts again, while
 its process runs and it has not expired. A process in another PID namespace, a container's, is asked by the file that it
 holds; where another process than its maker's stands behind it, its end tells. Times are monotonic, this machine's.
-Retention waits destroyMapedFileIntervalForcibly for it at most: who reads must be ready to be told that a file went.
+Retention waits destroyMapedFileIntervalForcibly for it at most: a reader must be ready for SegmentRemoved.
 A lease never blocks the broker: one that cannot be read holds nothing, stays where it is, and is reported.
 """
 
@@ -35,7 +35,7 @@ _numbers = itertools.count()
 
 
 class Held(NamedTuple):
-    """What the leases of a store come to: the lowest offset needed (None: nobody needs any), and what was odd."""
+    """The result of a store's leases: the lowest offset needed (None: nobody needs any), and what was odd."""
 
     from_offset: int | None
     findings: list[str]
@@ -76,7 +76,7 @@ class Lease:
             self.renew(now_ms=now_ms)
 
     def release(self) -> None:
-        """Nothing is needed any more."""
+        """End the lease, and delete its file."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -109,7 +109,7 @@ def held_from(root: Path | str, now_ms: int) -> int | None:
 
 
 def look(root: Path | str, now_ms: int) -> Held:
-    """All leases of a store; those of dead processes, and expired ones, are removed."""
+    """Return all leases of a store; those of dead processes, and expired ones, are removed."""
     directory = Path(root) / LEASES
     lowest: int | None = None
     findings: list[str] = []
@@ -163,7 +163,7 @@ def _valid(path: Path, folder: Place, now_ms: int, findings: list[str]) -> int |
 
 
 def _is_needed(fields: dict[str, object], pid: int, started: int, held: bool) -> bool:
-    """Whether the process behind a lease lives, as far as that can be told from here."""
+    """Return whether a lease's process lives, as far as this process can see."""
     if fields.get("namespace") == namespace():
         return is_alive(pid, started) or is_hidden(pid)
     return held or not fields.get("held")

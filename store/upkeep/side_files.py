@@ -36,7 +36,7 @@ class SideFilesBusy(StoreError):
 
 
 def folder_of(root: Path | str) -> Path:
-    """Where the side files of the store at `root` lie; it need not be there."""
+    """Return where the side files of the store at `root` lie; it need not be there."""
     return Path(root) / COLUMNS
 
 
@@ -46,7 +46,7 @@ def data_path(root: Path | str, base_offset: int) -> Path:
 
 
 def manifest_path(root: Path | str, base_offset: int) -> Path:
-    """What tells whether the Parquet file may be believed, or why there is none."""
+    """Return the path of the manifest: whether the Parquet file is valid, or why there is no such file."""
     return folder_of(root) / f"{file_name(base_offset)}{MANIFEST_SUFFIX}"
 
 
@@ -84,7 +84,7 @@ def remove_leftovers(root: Path | str) -> int:
 
 
 def make_folder(root: Path | str) -> Path:
-    """The folder, made for whoever may read the store. Raises ForeignFile, OSError."""
+    """Make the folder, readable for all who may read the store, and return it. Raises ForeignFile, OSError."""
     folder = folder_of(root)
     try:
         folder.mkdir(mode=file_io.DIRECTORY_MODE)
@@ -98,7 +98,7 @@ def make_folder(root: Path | str) -> Path:
 
 
 def give_to_owner(root: Path | str, path: Path) -> None:
-    """What root makes for a broker of another user is that user's: he has to remove it one day."""
+    """Give what root makes for a broker of another user to that user, who has to remove it one day."""
     owner = os.stat(root)
     if os.geteuid() == 0 and owner.st_uid != 0:
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
@@ -122,7 +122,7 @@ def hold(root: Path | str) -> int:
 
 
 def refuse_foreign(folder: Path) -> None:
-    """Raises ForeignFile for what is no folder of this store's own: what lies behind a link is another store's."""
+    """Raise ForeignFile for what is not a folder of this store: what lies behind a link is another store's."""
     try:
         mode = folder.lstat().st_mode
     except FileNotFoundError:

@@ -142,7 +142,7 @@ def _ends_of(broker: extent.Running, settle_s: float) -> tuple[int, int]:
 
 
 def _begin(directory: StoreDirectory, first: int) -> int:
-    """Where the log begins by now."""
+    """Return where the log begins by now."""
     files = [base for base, size in named_files(directory.commitlog) if size]
     begin = files[0] if files else first
     broker = extent.running(directory.root)
@@ -159,7 +159,7 @@ def _begin(directory: StoreDirectory, first: int) -> int:
 
 
 def _offsets(directory: StoreDirectory, end: int) -> Offsets:
-    """Where every queue of the plain kind ends below that offset of the log."""
+    """Return where every queue of the plain kind ends below that offset of the log."""
     ends: dict[str, dict[int, int]] = {}
     for topic, queue_id, path in queue_directories(directory.consumequeue):
         if not has_batch_queues(directory.root, topic):
@@ -174,7 +174,7 @@ def _epoch(root: Path, end: int) -> tuple[int, int]:
 
 
 def _tail_start(commitlog: Path, first: int, end: int) -> int:
-    """Where the bytes begin of which the sum is: the last ones of one segment."""
+    """Return where the bytes begin of which the sum is: the last ones of one segment."""
     files = SegmentFiles(commitlog, segment_bytes_of(commitlog))
     return max(first, end - TAIL_BYTES, files.base_of(end - 1))
 

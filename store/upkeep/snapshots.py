@@ -2,8 +2,8 @@
 
 A snapshot is a small file, `slipstream.snapshots/NAME.json` below the store's root, which RocketMQ does not look at. It
 is of the folder and the history that it was made in: a copy holds nothing and is not read by it. Until it expires it
-keeps retention from the log that it names, whoever made it and whatever became of him; when the disk is nearly full it
-gives way (engine/protocol/store/retention.py). One that cannot be read holds nothing, stays where it is, and is told.
+keeps retention from the log that it names, even if its maker is gone; when the disk is nearly full it gives way
+(engine/protocol/store/retention.py). One that cannot be read holds nothing, is not deleted, and is reported.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Snapshot:
 
     @property
     def queues(self) -> int:
-        """How many there are."""
+        """Return the number of queues in the snapshot."""
         return sum(map(len, self.offsets.values()))
 
     def is_here(self, folder: Place) -> bool:
@@ -146,7 +146,7 @@ def refuse_unkept(root: Path | str, name: str, keep_ms: int) -> None:
 
 
 def read(root: Path | str, name: str) -> Snapshot:
-    """What the file says, checked against itself only. Raises SnapshotUnknown, OwnFileDamaged, OSError."""
+    """Return what the file says, checked against itself only. Raises SnapshotUnknown, OwnFileDamaged, OSError."""
     path = path_of(root, name)
     _refuse_link(path.parent)
     try:
@@ -159,7 +159,7 @@ def read(root: Path | str, name: str) -> Snapshot:
 
 
 def write(root: Path | str, snapshot: Snapshot) -> None:
-    """Write the file, all or nothing, readable by whoever may read the store. Raises SnapshotRefused, OSError."""
+    """Write the file, all or nothing, readable for all who may read the store. Raises SnapshotRefused, OSError."""
     path = path_of(root, snapshot.name)
     _make(path.parent)
     _refuse_link(path.parent)
@@ -205,7 +205,7 @@ def names(root: Path | str) -> Iterator[str]:
 
 
 class Holds:
-    """What the snapshots of a store keep from retention. A file is read again only when it is another one."""
+    """The log that snapshots keep from retention. A file is read again only when it is another one."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[int, int, int], Snapshot | str]] = {}
@@ -235,7 +235,7 @@ class Holds:
         return Held(lowest, findings)
 
     def _one(self, root: Path | str, name: str) -> Snapshot | str | None:
-        """The snapshot, or why it is none; None for one that has just gone."""
+        """Return the snapshot, or why it is invalid; None for one that has just gone."""
         try:
             status = path_of(root, name).lstat()
         except OSError:
@@ -254,7 +254,7 @@ class Holds:
 
 
 def _refuse_link(folder: Path) -> None:
-    """Raises SnapshotForeign: what lies behind a link is another store's. Raises AccessDenied."""
+    """Raise SnapshotForeign for a link: what lies behind it is another store's. Raises AccessDenied."""
     try:
         is_link = folder.is_symlink()
     except PermissionError:
@@ -273,7 +273,7 @@ def _fields(one: Snapshot) -> dict[str, Any]:
 
 
 def _snapshot(fields: dict[str, Any], name: str) -> Snapshot:
-    """Raises ValueError."""
+    """Make a snapshot of the file's fields. Raises ValueError."""
     require_fields(
         fields, "name", "min_offset", "end_offset", "offsets", "epoch", "tail", "created_ms", "expires_ms", "place",
         "boot_id",

@@ -93,7 +93,7 @@ _FIELDS = ("size", "tags_code", "store_timestamp_ms", "base_offset", "count")
 
 
 def _unit_of(message: Message) -> tuple[int, ...] | None:
-    """What the unit of the record says; None when it can have none."""
+    """Return what the unit of the record says; None when it can have none."""
     properties = message.properties
     base, count = message.queue_offset, 1
     text_count, text_base = properties.get(INNER_NUM), properties.get(INNER_BASE)

@@ -261,7 +261,7 @@ def _note_time(offset: int, stored: int, state: Words) -> None:
 
 @bare_kernel
 def _note_protection(parts: Words, whole: bool, queued: bool, tags: bool, state: Words) -> None:
-    """How many of the record's bytes a CRC covers, how many are checked otherwise, how many nothing protects."""
+    """Count how many of the record's bytes a CRC covers, how many are checked otherwise, how many nothing protects."""
     size = parts[Part.SIZE]
     if whole:
         protected, structure = size - len(CRC_NAME) - 1, 1
@@ -277,7 +277,7 @@ def _note_protection(parts: Words, whole: bool, queued: bool, tags: bool, state:
 
 @bare_kernel
 def shape(array: Bytes, position: int, limit: int, base_offset: int, parts: Words) -> CheckStop:
-    """Why no sound record lies there, apart from its CRCs; SOUND and `parts` filled when one does."""
+    """Return why no sound record is there, apart from its CRCs; SOUND and filled `parts` when one is."""
     if limit - position < layout.BLANK_BYTES:
         return CheckStop.PARTIAL
     size, magic = load_be32(array, position), load_be32(array, position + layout.MAGIC_AT)
@@ -297,7 +297,7 @@ def shape(array: Bytes, position: int, limit: int, base_offset: int, parts: Word
 def _other_events(
     array: Bytes, position: int, base_offset: int, parts: Words, queued: bool, in_batch: bool, events: Words, count: int
 ) -> int:  # fmt: skip
-    """What takes more than this record and its entry; the number of events then."""
+    """Note what takes more than this record and its entry; return the number of events then."""
     if queued and in_batch:
         count = _add_event(events, count, EventKind.IN_BATCH, position, -1, 0, 0, 0)
     if queued and parts[Part.MULTI_AT] >= 0:

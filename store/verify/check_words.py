@@ -19,31 +19,31 @@ class QueueKind(IntEnum):
 
 
 class Count(IntEnum):
-    """What a queue counts: records without an entry, those behind the queue's end, entries that are wrong."""
+    """The counts of a queue: records without an entry, those behind the queue's end, entries that are wrong."""
 
     MISSING, MISSING_OFFSET, BEHIND, BEHIND_OFFSET, WRONG, WRONG_ENTRY, WRONG_OFFSET, WRONG_SIZE = range(8)
 
 
 class State(IntEnum):
-    """Words of the state."""
+    """Words of a check's state."""
 
     RECORDS, LAST_TIME, TIME_FALLS, FALL_OFFSET, CRC_BYTES, STRUCTURE_BYTES, OPEN_BYTES, FIRST_TIME = range(8)
 
 
 class Event(IntEnum):
-    """Columns of an event."""
+    """Columns of an event's row."""
 
     EVENT, POSITION, QUEUE, VALUE, TAGS_CODE, STORE_TIMESTAMP = range(6)
 
 
 class EventKind(IntEnum):
-    """What takes more than this record and its entry."""
+    """The kinds of records that take more than the record and its entry."""
 
     HALF, MULTI, IN_BATCH, EXT, TAGS_TEXT = range(5)
 
 
 class CheckStop(IntEnum):
-    """Why a check stopped."""
+    """Reasons why a check stopped."""
 
     LIMIT, BLANK, PARTIAL, NO_RECORD, DAMAGED, SOUND, PAUSE, NEW_QUEUE, PROPERTY_CRC, BODY_CRC = range(10)
 

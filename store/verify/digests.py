@@ -1,7 +1,7 @@
 """Digests of sealed segments, in a file beside the store: what tells of a change in the bytes that no CRC covers.
 
-A segment is sealed when the log goes on behind it; its bytes never change again. The file is ours alone: RocketMQ
-neither reads nor removes it. A digest is made once, and never again silently for other bytes.
+A segment is sealed when the log goes on behind it; its bytes never change again. RocketMQ neither
+reads nor removes the file. A digest is made once, and never again silently for other bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from store.verify.finding import COMPARE, Finding
 
 VERSION = 1
 STEP_BYTES = 16 << 20
-BYTES_MAX = 64 << 20  # of the file: more is none of ours
+BYTES_MAX = 64 << 20  # of the file: a longer one is not Slipstream's
 
 
 def path_of(root: Path) -> Path:
@@ -29,7 +29,7 @@ def path_of(root: Path) -> Path:
 
 
 def digest_of(segment: Segment, on_progress: Callable[[int], None]) -> str:
-    """SHA-256 of the whole file; `on_progress` is told how many bytes are done, and may raise to end it."""
+    """Return the SHA-256 of the whole file; `on_progress` gets the bytes done so far, and may raise to end it."""
     digest = hashlib.sha256()
     for start in range(0, segment.size_bytes, STEP_BYTES):
         digest.update(segment.view[start : start + STEP_BYTES])
@@ -57,7 +57,7 @@ def read(root: Path) -> dict[int, str]:
 
 
 def write(root: Path, segments: dict[int, str]) -> None:
-    """Replace the file, durably."""
+    """Replace the file of digests, and sync it."""
     file_io.replace_file(path_of(root), _encode(segments))
 
 

@@ -1,7 +1,7 @@
 """Checks what lies around the log: the checkpoint, and the tables of config/*.json.
 
-Their formats have no CRCs (our part of the checkpoint has): what can be told is whether they can be read, and whether
-the checkpoint speaks of this log.
+Their formats have no CRCs, except Slipstream's part of the checkpoint: it is checked whether they can be read, and
+whether the checkpoint speaks of this log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONFIG_AGAIN = "restore it from its .bak or from a replica while no broker runs,
 
 
 def checkpoint_findings(directory: StoreDirectory, max_offset: int, *, live: bool) -> Iterator[Finding]:
-    """What is wrong with the checkpoint; none is fine."""
+    """Yield what is wrong with the checkpoint; none is fine."""
     path = directory.checkpoint
     try:
         with path.open("rb") as file:
@@ -44,7 +44,7 @@ def checkpoint_findings(directory: StoreDirectory, max_offset: int, *, live: boo
 
 
 def config_findings(directory: StoreDirectory) -> Iterator[Finding]:
-    """Which tables cannot be read."""
+    """Yield a finding for each table that cannot be read."""
     for path in sorted(directory.config.glob("*.json")):
         if not path.is_file():
             continue

@@ -51,7 +51,7 @@ class IndexCheck:
         self.entries = 0
 
     def findings(self) -> Iterator[Finding]:
-        """Go through the files."""
+        """Yield the findings of all index files."""
         geometry = geometry_of(reversed(self._paths))
         try:
             for path in self._paths:
@@ -71,7 +71,7 @@ class IndexCheck:
         return bool(path.stat().st_size and np.memmap(path, np.uint8, "r").any())
 
     def _told_meanwhile(self) -> Geometry | None:
-        """What the first entries tell that a broker was just putting; None where nobody puts any."""
+        """Return what the first entries tell that a broker was just putting; None where nobody puts any."""
         geometry, until = None, time.monotonic() + (FIRST_SECONDS if self._live else 0.0)
         while geometry is None and time.monotonic() < until:
             geometry = geometry_of(reversed(self._paths))

@@ -37,7 +37,7 @@ class IndexWord(IntEnum):
 
 
 class IndexStop(IntEnum):
-    """Why it stopped."""
+    """Reasons why the check stopped."""
 
     ALL_DONE, ELSEWHERE, TEXT = 0, 1, 2
 

@@ -45,7 +45,7 @@ from store.verify.queues import CheckedQueue, Queues
 
 
 class Protection(Enum):
-    """What can be said of a byte."""
+    """The degrees of a byte's protection."""
 
     PROTECTED = "protected"
     UNPROTECTED = "unprotected"
@@ -53,7 +53,7 @@ class Protection(Enum):
 
 
 class Span(NamedTuple):
-    """Bytes of one file that are not protected."""
+    """A range of bytes of one file that are not protected."""
 
     path: Path
     start: int
@@ -126,7 +126,7 @@ def record_gaps(message: Message, record: memoryview, in_batch: bool) -> Iterato
 
 
 def _tags_pair(raw: bytes) -> tuple[int, int]:
-    """Where the pair of the tags lies, its separator included; the last one counts."""
+    """Return where the pair of the tags lies, its separator included; the last one counts."""
     span, at = (0, 0), 0
     name = f"{TAGS}{NAME_SEPARATOR}".encode()
     for part in raw.split(PAIR_SEPARATOR.encode()):

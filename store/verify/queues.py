@@ -27,7 +27,7 @@ QueueKey = tuple[str, int]
 
 
 class CheckedQueue:
-    """One queue, its files mapped."""
+    """One queue with its files mapped."""
 
     def __init__(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
         self.topic, self.queue_id, self.queue = topic, queue_id, queue

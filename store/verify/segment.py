@@ -32,7 +32,7 @@ PAUSE_BYTES = 64 << 20
 
 @dataclass
 class SegmentResult:
-    """What a segment's check found."""
+    """Findings and figures of a segment's check."""
 
     base_offset: int
     state: Words
@@ -46,7 +46,7 @@ class SegmentResult:
 
     @property
     def records(self) -> int:
-        """Sound records."""
+        """Return the number of sound records."""
         return int(self.state[State.RECORDS])
 
 
@@ -185,7 +185,7 @@ class SegmentCheck:
                 result.findings.append(Finding("QUEUE_ENTRY", str(queue.queue.directory), what, REBUILD))
 
     def _queue_findings(self, segment: Segment, result: SegmentResult) -> None:
-        """This segment's records of each queue against the queue's entries."""
+        """Compare this segment's records of each queue with the queue's entries."""
         counts = self._table.counts
         for row_number in np.flatnonzero(counts[: len(self._table.keys)].any(axis=1)).tolist():
             topic, queue_id = self._table.keys[row_number]

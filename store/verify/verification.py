@@ -2,7 +2,7 @@
 
 What is wrong comes out as findings that say what, where and what to do; nothing is ever written. Segments are checked
 beside each other, one on each CPU, in compiled code; findings come in the log's order. Memory is bounded by a byte for
-each queue entry. What a broker repairs by itself at its next start is told apart in the advice.
+each queue entry. The advice says what a broker repairs by itself at its next start.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Stopped(Exception):
 
 @dataclass
 class Coverage:
-    """Bytes of the commit log by what would tell if one of them changed."""
+    """The bytes of the commit log by what would tell if one of them changed."""
 
     crc: int = 0  # a CRC
     structure: int = 0  # lengths, places, the queues' entries
