@@ -53,14 +53,14 @@ _LIES_IN = {
 
 
 def main() -> None:
-    """The command `slipstream`."""
+    """Run the command `slipstream`: entry point of the console script."""
     from tools.cli import main as command
 
     command()
 
 
 def __getattr__(name: str) -> Any:
-    """What `__all__` names, when it is first asked for. Raises ExtraMissing; ImportError with the cause."""
+    """Return what `__all__` names, when it is first asked for. Raises ExtraMissing; ImportError with the cause."""
     if name == "__version__":
         return version_here()
     if name not in _LIES_IN:

@@ -135,7 +135,7 @@ def report(error: Exception) -> int:
 
 
 def say(code: str, text: str) -> None:
-    """An error's one line."""
+    """Print an error as one line to standard error."""
     click.echo(f"slipstream: {code}: {' '.join(text.split())}", err=True)
 
 
@@ -147,7 +147,7 @@ def _system_error_line(error: OSError) -> str:
 
 
 def _usage_line(wrong: click.ClickException) -> str:
-    """What is wrong with the arguments, and where they are told."""
+    """Return what is wrong with the arguments, and which `--help` to read."""
     context = wrong.ctx if isinstance(wrong, click.UsageError) else None
     path = context.command_path if context is not None else "slipstream"
     message = wrong.format_message()
@@ -166,7 +166,7 @@ def _has_reader() -> bool:
 
 
 def _invoke(arguments: list[str]) -> Any:
-    """What click's `main` does, which would end by itself at an interrupt or a broken pipe, in its own words."""
+    """Run the command as click's `main` does, but let interrupts and broken pipes reach the caller."""
     try:
         if asked := os.environ.get(COMPLETE):
             return _complete(asked)
@@ -188,7 +188,7 @@ def run_command(arguments: list[str] | None = None) -> int:
     try:
         require_known()
         result = _invoke(sys.argv[1:] if arguments is None else arguments)
-        sys.stdout.flush()  # here, where what becomes of it can still be told
+        sys.stdout.flush()  # here, where a failure can still be reported
     except click.exceptions.NoArgsIsHelpError as asked:  # a group's name alone
         click.echo(asked.format_message(), err=True)
         return ExitCode.USAGE
@@ -213,7 +213,7 @@ def run_command(arguments: list[str] | None = None) -> int:
 
 
 def main() -> None:
-    """The console script."""
+    """Run the command line: entry point of the console script."""
     open_standard_streams()
     sys.exit(run_command())
 

@@ -42,7 +42,7 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What `updateTopic` sets."""
+    """Settings of a topic that `updateTopic` sends."""
 
     topic: str
     read_queue_nums: int = 8
@@ -53,7 +53,7 @@ class TopicSettings:
     attributes: str | None = None
 
     def as_fields(self) -> dict[str, str]:
-        """The header of UPDATE_AND_CREATE_TOPIC."""
+        """Return the header of UPDATE_AND_CREATE_TOPIC for these settings."""
         fields = {
             "topic": self.topic, "defaultTopic": AUTO_CREATE_TOPIC, "readQueueNums": str(self.read_queue_nums),
             "writeQueueNums": str(self.write_queue_nums), "perm": str(self.perm), "topicFilterType": "SINGLE_TAG",
@@ -71,7 +71,7 @@ class AdminClient:
         self._clients: dict[str, RemotingClient] = {}
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Close the connections to all peers."""
         for client in self._clients.values():
             client.close()
 
@@ -85,7 +85,7 @@ class AdminClient:
         return self._clients.setdefault(address, RemotingClient(address, self._timeout, self._how))
 
     def _ask_name_server(self, code: int, ext: Mapping[str, str] | None = None) -> Any:
-        """From the first name server that answers; the value of the body."""
+        """Ask name servers until one answers; return the value of the body."""
         failed: PeerUnreachable | None = None
         for address in self._name_servers:
             try:
@@ -105,7 +105,7 @@ class AdminClient:
     # clusters and topics
 
     def members(self, cluster: str | None = None) -> list[Member]:
-        """All brokers, or those of one cluster, by cluster, name and id. Raises AdminError for an unknown one."""
+        """Return all brokers, or those of a cluster, by cluster, name and id. Raises AdminError for an unknown one."""
         info = self._ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         clusters: Table = info.get("clusterAddrTable") or {}
         if cluster is not None and cluster not in clusters:
@@ -125,7 +125,7 @@ class AdminClient:
         return members
 
     def topics(self) -> list[str]:
-        """All topics."""
+        """Return the names of all topics, sorted."""
         return sorted(self._ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).get("topicList") or ())
 
     def topics_by_cluster(self) -> Iterator[tuple[str, str, list[str]]]:
@@ -146,7 +146,7 @@ class AdminClient:
         return list(fastjson.loads(body).get("groupList") or ())
 
     def route(self, topic: str) -> Table:
-        """Where a topic lies, as RocketMQ's TopicRouteData."""
+        """Return a topic's route, as RocketMQ's TopicRouteData."""
         table: Table = self._ask_name_server(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
         )
@@ -188,13 +188,13 @@ class AdminClient:
         raise AdminError(f"no broker is registered with the address {address}")
 
     def runtime(self, address: str) -> dict[str, str]:
-        """A broker's figures."""
+        """Return a broker's runtime figures by name."""
         body = self._to(address).ask(RequestCode.GET_BROKER_RUNTIME_INFO).body
         table: dict[str, str] = fastjson.loads(body, f"answer of {address}")["table"]
         return table
 
     def config(self, address: str) -> dict[str, str]:
-        """A broker's settings."""
+        """Return a broker's settings by key, sorted."""
         lines = bytes(self._to(address).ask(RequestCode.GET_BROKER_CONFIG).body).decode().splitlines()
         return dict(sorted((key, value) for key, _is, value in (line.partition("=") for line in lines) if _is))
 

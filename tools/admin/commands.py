@@ -286,7 +286,7 @@ def haStatus(client: AdminClient, broker: str | None, cluster: str | None) -> An
 
 
 def _each(members: Iterable[Member], ask: Callable[[str], dict[str, Any]]) -> Any:
-    """One broker's mapping alone; those of several by address."""
+    """Return one broker's mapping alone, or those of several by address."""
     answers = {member.address: ask(member.address) for member in members}
     return next(iter(answers.values())) if len(answers) == 1 else answers
 

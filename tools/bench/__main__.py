@@ -26,7 +26,7 @@ from tools.common.progress import working
 
 
 class Asked(NamedTuple):
-    """What a work may need."""
+    """The options that a measurement may need."""
 
     scratch: Path
     peers: Peers

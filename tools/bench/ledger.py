@@ -22,7 +22,7 @@ ROTATIONAL = "/sys/dev/block/{major}:{minor}/queue/rotational"
 
 
 def machine(directory: Path) -> dict[str, Any]:
-    """What it is, by kind: no name of a host, a person or a product."""
+    """Return what the machine is, by kind: no name of a host, a person or a product."""
     return {
         "cpus": os.cpu_count(),
         "architecture": platform.machine(),
@@ -47,7 +47,7 @@ def disk_kind(directory: Path) -> str:
 
 
 def load() -> float:
-    """How many processes want a CPU: of the last minute."""
+    """Return how many processes want a CPU, in the mean of the last minute."""
     return round(os.getloadavg()[0], 1)
 
 
@@ -55,7 +55,7 @@ def entry(
     work: str, figures: Iterable[Figure], ratios: Iterable[Ratio], where: dict[str, Any], loads: Sequence[float],
     repeat: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """One work's figures of one run."""
+    """Return one measurement's entry for docs/benchmarks.json."""
     return {
         "work": work,
         "at": datetime.now(UTC).strftime("%Y-%m-%d"),
@@ -70,7 +70,7 @@ def entry(
 
 
 def version() -> str:
-    """Ours."""
+    """Return the version of Slipstream that is measured."""
     from importlib.metadata import version as of
 
     return of(DISTRIBUTION)

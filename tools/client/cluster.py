@@ -31,14 +31,14 @@ KEY_OBJECT = re.compile(r"([{,])\s*(\{[^{}]*\})\s*:")
 
 
 class Place(NamedTuple):
-    """A queue."""
+    """A queue of a topic on a broker."""
 
     topic: str
     broker: str
     queue_id: int
 
     def value(self) -> dict[str, Any]:
-        """As a MessageQueue."""
+        """Return the place as a MessageQueue's fields."""
         return {"brokerName": self.broker, "queueId": self.queue_id, "topic": self.topic}
 
 
@@ -51,7 +51,7 @@ class Route(NamedTuple):
 
 
 class Cluster:
-    """Asked by a producer or a consumer. `broker` is the address of one, in place of name servers."""
+    """The brokers that a client asks. `broker` is the address of one, in place of name servers."""
 
     def __init__(
         self, name_servers: str, broker: str | None, timeout: float, how: RenewedContext | None
@@ -78,32 +78,32 @@ class Cluster:
         return ";".join(self._names)
 
     def broker(self, name: str, broker_id: int = MASTER) -> Connection:
-        """To a broker: the one of that id, else any. Raises ClientError."""
+        """Return the connection to a broker: the one with that id, else any. Raises ClientError."""
         known = self.addresses.get(name) or {}
         if not known:
             raise ClientError(f"no address of broker {name} is known")
         return self.to(known.get(broker_id) or known[min(known)])
 
     def every_broker(self) -> Iterator[Connection]:
-        """All that topics lie on."""
+        """Yield connections to all brokers that have topics."""
         for known in self.addresses.values():
             yield from map(self.to, known.values())
 
     async def close(self) -> None:
-        """Hang up everywhere."""
+        """Close the connections to all brokers."""
         await asyncio.gather(*(connection.close() for connection in self._connections.values()))
 
     # routes
 
     async def route(self, topic: str) -> Route | None:
-        """Where a topic lies; None where nobody knows it. Raises PeerUnreachable, PeerRefused."""
+        """Return where a topic lies; None where nobody knows it. Raises PeerUnreachable, PeerRefused."""
         known = await (self._of_broker(topic) if self._broker else self._of_names(topic))
         if known is not None:
             self.addresses |= known.brokers
         return known
 
     async def route_to_make(self, topic: str) -> Route:
-        """Where a topic that nobody knows would be made by a message. Raises ClientError."""
+        """Return where a topic that nobody knows would be made by a message. Raises ClientError."""
         if self._broker is not None:
             self.addresses[self._broker] = {MASTER: self._broker}
             return Route([], [Place(topic, self._broker, -1)], self.addresses)  # the broker chooses the queue
@@ -164,7 +164,7 @@ class Cluster:
 
 
 def _own_address() -> str:
-    """What clients are called by."""
+    """Return the address that client ids begin with."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(("192.0.2.1", 9))  # nothing is sent

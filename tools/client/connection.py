@@ -33,7 +33,7 @@ Pushed = Callable[[RemotingCommand], RemotingCommand | None]  # the answer; None
 
 
 def warn(text: str) -> None:
-    """A line to whoever looks on."""
+    """Print a warning line to standard error."""
     print(f"slipstream: {text}", file=sys.stderr)
 
 
@@ -140,7 +140,7 @@ class Connection:
                 answer.set_exception(ConnectionResetError(str(reason)))
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection; open questions fail."""
         reading, self._reading = self._reading, None
         self._broke(ConnectionResetError("closed"))
         if reading is not None:

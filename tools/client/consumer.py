@@ -29,7 +29,7 @@ from tools.client.usage import ClientError, check_group
 
 HEARTBEAT_SECONDS, REBALANCE_SECONDS, COMMIT_SECONDS, PAUSE_SECONDS = 30.0, 20.0, 5.0, 1.0
 LOOK_SECONDS = 0.2
-NEW_TOPIC_SECONDS = 3.0  # until a topic that a producer made through shared memory is told to name servers
+NEW_TOPIC_SECONDS = 3.0  # until a topic that a producer made through shared memory is registered at name servers
 SUSPEND_MS, PULL_SECONDS = 15_000, 30.0
 MESSAGES_A_PULL = 32
 MESSAGES_MAX = 1 << 62
@@ -42,7 +42,7 @@ AT_TIME = "CONSUME_FROM_TIMESTAMP"
 
 
 class Wanted(NamedTuple):
-    """What is consumed, and as whom."""
+    """The group that consumes, and the topic, tags and first place of what it does."""
 
     group: str
     topic: str
@@ -51,7 +51,7 @@ class Wanted(NamedTuple):
 
 
 class _Queue:
-    """One that is ours now."""
+    """A queue that is assigned to this member now."""
 
     def __init__(self, place: Place, offset: int) -> None:
         self.place, self.pulled_to, self.consumed_to, self.committed = place, offset, offset, offset
@@ -81,7 +81,7 @@ def subscription_of(topic: str, tags: str, version_ms: int) -> dict[str, object]
 
 
 def tags_in(tags: str) -> list[str]:
-    """Of `a || b`."""
+    """Return the tags of an expression like `a || b`."""
     return [tag for tag in (part.strip() for part in tags.split("||")) if tag]
 
 
@@ -146,7 +146,7 @@ class Consumer:
         self._tasks.append(loop.create_task(self._keep_balance()))
 
     async def messages(self, count: int | None, *, follow: bool) -> AsyncIterator[Message]:
-        """What is consumed, so many at most; without `follow` until every queue of ours was empty once."""
+        """Yield at most `count` messages; without `follow`, stop once every assigned queue was empty."""
         left = MESSAGES_MAX if count is None else count
         getting: asyncio.Task[tuple[_Queue, Message]] | None = None
         try:
@@ -170,7 +170,7 @@ class Consumer:
         return all(queue.is_drained for queue in self._queues.values()) and self._coming.empty()
 
     async def stop(self) -> None:
-        """Commit, and say goodbye."""
+        """Commit the offsets, unregister, and close the connections."""
         self._is_ended = True
         tasks = [*self._tasks, *(queue.task for queue in self._queues.values() if queue.task is not None)]
         for task in tasks:

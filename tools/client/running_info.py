@@ -18,7 +18,7 @@ STACK_CHARACTERS_MAX = 64 * 1024
 
 
 class QueueState(NamedTuple):
-    """How far one queue of the member is: offsets, messages that wait to be taken, and times in ms since 1970."""
+    """The state of one queue of the member: offsets, messages that wait to be taken, and times in ms since 1970."""
 
     consumed_to: int
     pulled_to: int

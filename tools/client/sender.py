@@ -28,7 +28,7 @@ GROUP = "slipstream-send"
 
 
 class Sent(NamedTuple):
-    """What became of a message."""
+    """Outcome of sending a message."""
 
     status: str
     message_id: str
@@ -38,7 +38,7 @@ class Sent(NamedTuple):
 
 
 class Sender:
-    """Of one topic."""
+    """Sender to one topic, by its route."""
 
     def __init__(self, cluster: Cluster, topic: str, group: str = GROUP) -> None:
         self._cluster, self._topic, self._group = cluster, topic, group
@@ -49,7 +49,7 @@ class Sender:
     async def send(
         self, body: bytes, tag: str | None = None, key: str | None = None, extra: Mapping[str, str] | None = None
     ) -> Sent:  # fmt: skip
-        """Until a broker has it. Raises ClientError, PeerRefused, PeerUnreachable."""
+        """Send a message, and retry until a broker has it. Raises ClientError, PeerRefused, PeerUnreachable."""
         message_id = self._keys.new()
         texts = {**(extra or {}), **({KEYS: key} if key else {}), UNIQ_KEY: message_id, WAIT: "true"}
         texts |= {TAGS: tag} if tag else {}

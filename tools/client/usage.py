@@ -1,4 +1,4 @@
-"""What `slipstream send` and `consume` cannot do as they are asked to, told before anything of asyncio is loaded."""
+"""Checks the arguments of `slipstream send` and `consume` before asyncio is loaded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_group(group: str) -> None:
 
 
 def send(file: str | None, name_servers: str, broker: str | None, extra: Mapping[str, str], **_others: object) -> None:
-    """Raises ClientError, OSError."""
+    """Check the arguments of `send`. Raises ClientError, OSError."""
     if reserved := sorted(RESERVED_NAMES & set(extra)):
         raise ClientError(f"{', '.join(reserved)}: RocketMQ's own property; --tag and --key set those of users")
     places(name_servers, broker)
@@ -47,6 +47,6 @@ def send(file: str | None, name_servers: str, broker: str | None, extra: Mapping
 
 
 def consume(group: str, name_servers: str, broker: str | None, **_others: object) -> None:
-    """Raises ClientError."""
+    """Check the arguments of `consume`. Raises ClientError."""
     places(name_servers, broker)
     check_group(group)

@@ -1,7 +1,7 @@
-"""The demonstration's driver program: what it is asked on standard input, a line of JSON each, it does with Spark.
+"""The demonstration's driver program: reads tasks from standard input, a line of JSON each, and does them with Spark.
 
-It has the wheel and nothing else of ours, as its executors have. Which executor had which rows, and from where, is told
-by a function behind the read that sees the column `_replica`.
+It has the wheel and nothing else of Slipstream, like its executors. A function behind the read, which sees the column
+`_replica`, reports which executor had which rows, and from where.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def digest_of(body: bytes) -> int:
 
 
 def add(one: int, other: int) -> int:
-    """Two digests as one."""
+    """Add two digests into one."""
     return (one + other) % (1 << 60)
 
 
@@ -69,7 +69,7 @@ NAMES = [column.split()[0] for column in TOLD.split(", ")]
 
 
 def held(here: Path, name: str) -> None:
-    """Until it may go on. Raises TimeoutError."""
+    """Wait until the test lets this go on. Raises TimeoutError."""
     (here / f"holding-{name}").touch()
     deadline = time.monotonic() + HOLD_SECONDS
     while not (here / f"go-{name}").exists():
@@ -79,7 +79,7 @@ def held(here: Path, name: str) -> None:
 
 
 def counted(frame: DataFrame, here: str, hold: str = "", hold_at: str = "") -> dict[str, Any]:
-    """What each task had of a frame with `body` and `_replica`, and how long all took."""
+    """Return what each task had of a frame with `body` and `_replica`, and how long all took."""
     began = time.monotonic()
     rows = frame.mapInArrow(telling(here, hold, hold_at), TOLD).collect()
     return {"seconds": time.monotonic() - began, "parts": [row.asDict() for row in rows]}
@@ -88,7 +88,7 @@ def counted(frame: DataFrame, here: str, hold: str = "", hold_at: str = "") -> d
 
 
 def batch(spark: SparkSession, setting: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Every message, once."""
+    """Read and count every message once."""
     placed = bool(more.pop("placed", False))
     frame = slipstream.read(
         spark, setting["flights"], columns=["body", "_replica"], topics=[setting["topic"]], placed=placed,
@@ -98,7 +98,7 @@ def batch(spark: SparkSession, setting: dict[str, Any], **more: Any) -> dict[str
 
 
 def stream(spark: SparkSession, setting: dict[str, Any]) -> dict[str, Any]:
-    """Every message by a streaming query, to its end; planned through Flight, as there is no replica here."""
+    """Read every message by a streaming query, to its end; planned through Flight, as there is no replica here."""
     rows: list[dict[str, Any]] = []
 
     def take(batch: DataFrame, _number: int) -> None:
@@ -138,7 +138,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {"batch": batch, "sink": sink,
 
 
 def main() -> None:
-    """Until nothing more is asked."""
+    """Do what is asked on standard input, until it ends."""
     setting = json.loads(Path(sys.argv[1]).read_text())
     own = {"spark.driver.host": socket.gethostname(), "spark.driver.bindAddress": "0.0.0.0",
            "spark.cores.max": str(setting["cores"])}  # fmt: skip

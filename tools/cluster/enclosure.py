@@ -1,8 +1,8 @@
 """Namespaces around all that the demonstration starts: what ends them ends all of it, and nothing of it is left.
 
 The command that a user types stays outside. Inside it begins again as the first process of a PID namespace, with
-mounts, network, host name and shared memory of its own, and a folder in memory. Whoever ends first takes the rest
-along: the kernel ends what is in a PID namespace with its first process, and devices, cables and mounts go with them.
+mounts, network, host name and shared memory of its own, and a folder in memory. When one ends, the rest ends:
+the kernel ends what is in a PID namespace with its first process, and devices, cables and mounts with them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class NoNamespaces(Exception):
 
 
 def way_in() -> list[str]:
-    """What begins a command in new namespaces. Raises NoNamespaces."""
+    """Return what begins a command in new namespaces. Raises NoNamespaces."""
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing:
         what = f"no {', '.join(missing)} on the PATH"
@@ -70,7 +70,7 @@ def memory() -> Path | None:
 
 
 def enclosed(module: str, arguments: Sequence[str]) -> int:
-    """Run a module of ours inside, to its end; its exit code. Raises NoNamespaces.
+    """Run a module in the namespaces, to its end; return its exit code. Raises NoNamespaces.
 
     Ctrl-C and SIGTERM end all that is in there. When this returns, nothing of it runs and its folder is gone.
     """
@@ -106,7 +106,7 @@ def _interruptions() -> Iterator[threading.Event]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With the first process in there; until the kernel has ended all others."""
+    """End the first process in there, and wait until the kernel has ended all others."""
     first = first_child(process.pid)
     held = None
     if first is not None:

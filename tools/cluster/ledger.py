@@ -62,7 +62,7 @@ In this run, with 2 of 3, {batch:.0%} of the bytes were read in place without a 
 
 
 def page(outcome: Outcome) -> str:
-    """In Markdown."""
+    """Return the page of a run in Markdown."""
     first = next(iter(outcome.parts.values()))
     text = HEAD.format(
         messages=outcome.size.messages, megabytes=sum(part["bytes"] for part in first) / 1e6,
@@ -98,11 +98,11 @@ def _placement(outcome: Outcome) -> str:
 
 
 def remote_share(hosts: int, replicas: int) -> float:
-    """Of tasks that run anywhere, those on a host without a replica: (n - r) / n."""
+    """Return the share of tasks on a host without a replica, where tasks run anywhere: (n - r) / n."""
     return max(0, hosts - replicas) / hosts
 
 
 def cost(hosts: int, replicas: int, ratio: float) -> float:
-    """Of all reading, to all in place, where reading remotely takes `ratio` times as long."""
+    """Return the cost of reading, relative to all in place, where a remote read costs `ratio` times as much."""
     share = remote_share(hosts, replicas)
     return 1 - share + share * ratio

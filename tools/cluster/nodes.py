@@ -26,7 +26,7 @@ OF_A_SHELL = ("HOME", "JAVA_HOME", "LANG", "LD_LIBRARY_PATH", "OPENBLAS_CORETYPE
 TEMPORARY = "/dev/shm/tmp"  # of the node, and short: it is part of sockets' names
 NATIVE = {"GRPC_DNS_RESOLVER": "native"}  # gRPC's own asks name servers for what /etc/hosts says, and waits for them
 # $1: its files; $2: where every node sees its own; $3: its name. Names are those of /etc/hosts; the name server is at a
-# loopback where nobody listens: there is no waiting for it. Whoever is left without a parent is this shell's, which
+# loopback where nobody listens: there is no waiting for it. A process without a parent is this shell's, which
 # ignores what ends.
 SET_UP = """
 set -e
@@ -62,13 +62,13 @@ class Program:
             time.sleep(POLL_SECONDS)  # nsenter is on its way in
 
     def cpu_seconds(self) -> float:
-        """What it has used until now, without its children."""
+        """Return what it has used until now, without its children."""
         child = first_child(self.process.pid)
         times = psutil.Process(child).cpu_times() if child is not None else None
         return float(times.user + times.system) if times is not None else 0.0
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """By a signal; what it ended with. Raises NodeFailed where it does not."""
+        """End the program by a signal; return its exit code. Raises NodeFailed where it does not end."""
         self.send(number)
         try:
             return self.process.wait(SECONDS)
@@ -85,7 +85,7 @@ class Program:
         return self.await_that(seen, f"{text!r} in its log")
 
     def await_that(self, condition: Callable[[], str], what: str) -> str:
-        """What `condition` says first that is not empty. Raises NodeFailed at the deadline, or when it ends."""
+        """Return what `condition` says first that is not empty. Raises NodeFailed at the deadline, or when it ends."""
         deadline = time.monotonic() + SECONDS
         while not (said := condition()):
             if self.process.poll() is not None:
@@ -149,7 +149,7 @@ class Node:
 
 
 def make_nodes(place: Path, count: int) -> list[Node]:
-    """So many hosts, node0 the first, on a network of their own; `place` is where each sees its own files.
+    """Make that many hosts, node0 the first, on a network of their own; `place` is where each sees its own files.
 
     For the first process of a PID namespace: the nodes end with it.
     """

@@ -25,7 +25,7 @@ def body(number: int, size: int) -> bytes:
 
 
 def bodies(count: int, size: int) -> Iterator[bytes]:
-    """So many of them."""
+    """Return the bodies of the first `count` messages."""
     return (body(number, size) for number in range(count))
 
 

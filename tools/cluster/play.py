@@ -31,7 +31,7 @@ SPLITS_PER_EXECUTOR = 2  # so large that none of them is in buffers as a whole
 
 @dataclass(frozen=True)
 class Size:
-    """How large the cluster and its log are; `body_bytes` in the mean.
+    """The size of the cluster and its log; `body_bytes` in the mean.
 
     node0 has Spark's master and the driver, the next ones a worker each, node1 the log's master, `slave` its slave.
     """
@@ -107,7 +107,7 @@ class Play:
         return self._size.messages * (self._size.body_bytes + 128)
 
     def _send(self) -> None:
-        """What is expected of each read from now on."""
+        """Send the messages, and note what each read is to find from now on."""
         count, size = self._size.messages, self._size.body_bytes
         command = [sys.executable, "-m", named("tools.cluster.orders"), store_at(self._place), count, size]
         taken = json.loads(self._nodes[1].run("orders", command, environment=AS_HERE))["acknowledged"]
@@ -202,7 +202,7 @@ class Play:
 
 
 def first_offset(node: Node) -> int:
-    """Where a node's log begins: the name of its first segment. Raises NodeFailed."""
+    """Return where a node's log begins: the name of its first segment. Raises NodeFailed."""
     names = sorted(path.name for path in (store_at(node.files) / COMMIT_LOG).iterdir())
     if not names:
         raise NodeFailed(f"{node.name}: its log has no segment")
@@ -226,13 +226,13 @@ def by_source(parts: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], tuple
 
 
 def share_in_place(parts: Sequence[Mapping[str, Any]]) -> float:
-    """Of the bytes, between 0 and 1."""
+    """Return the share of bytes that were read in place, from 0 to 1."""
     size = sum(part["bytes"] for part in parts)
     return sum(part["bytes"] for part in parts if part["replica"] == IN_PLACE) / size if size else 0.0
 
 
 def table_of(title: str, parts: Sequence[Mapping[str, Any]]) -> Table:
-    """Which executor read what from where."""
+    """Return a table of which executor read what from where."""
     table = Table(title=title, title_justify="left")
     for heading in ("executor", "read from"):
         table.add_column(heading)

@@ -19,14 +19,14 @@ TIMES = 4  # the first warms up
 
 
 class Rate(NamedTuple):
-    """Of bodies: bytes a second, the best of all times, and CPU seconds a gigabyte, the mean of all."""
+    """Speed of reading bodies: bytes a second, the best run; CPU seconds a gigabyte, the mean."""
 
     bytes_a_second: float
     cpu_a_gigabyte: float
 
 
 def read_once(path: str, topic: str, token_file: str) -> tuple[int, float]:
-    """Bytes of bodies, and the seconds that it took."""
+    """Return the bytes of bodies that were read, and the seconds that it took."""
     options: dict[str, Any] = {"flightTokenFile": token_file} if is_flight(path) else {}
     began, size = time.perf_counter(), 0
     for batch in scan(path, topics=[topic], columns=["body"], **options):
@@ -35,7 +35,7 @@ def read_once(path: str, topic: str, token_file: str) -> tuple[int, float]:
 
 
 def rate_of(text: str, elsewhere: float) -> Rate:
-    """From what a run printed, and CPU seconds that it cost another process."""
+    """Compute the rate from a run's output, and the CPU seconds that it cost another process."""
     said = json.loads(text)
     size = sum(size for size, _seconds in said["times"])
     return Rate(max(size / seconds for size, seconds in said["times"]), (said["cpu"] + elsewhere) / size * 1e9)

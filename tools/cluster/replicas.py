@@ -46,7 +46,7 @@ class Replica:
 
     @property
     def location(self) -> str:
-        """Where its messages are served."""
+        """Return the address at which the replica's messages are served."""
         return f"grpc://{self.node.name}:{FLIGHT_PORT}"
 
     def _write(self, more: Mapping[str, object]) -> None:
@@ -54,7 +54,7 @@ class Replica:
         (self.node.files / "broker.properties").write_text(lines)
 
     def let_all_expire(self) -> None:
-        """From now on retention deletes each whole segment that nobody reads."""
+        """Have retention delete every whole segment that nobody reads, from now on."""
         self._write(EXPIRED_AT_ONCE)
         self.broker.send(signal.SIGHUP)
 
@@ -64,7 +64,7 @@ class Replica:
             program.end(signal.SIGKILL)
 
     def stop(self) -> tuple[int, int]:
-        """In order; what broker and server ended with."""
+        """Stop Flight server and broker in order; return their exit codes."""
         return self.flight.end(), self.broker.end()
 
 
@@ -72,10 +72,10 @@ AS_HERE = {"PYTHONPATH": str(IMPORTED_FROM), "PYTHONUNBUFFERED": "1"}
 
 
 def slipstream(node: Node, name: str, *words: object) -> Program:
-    """A command of ours in a node."""
+    """Start a Slipstream command in a node."""
     return node.start(name, [sys.executable, "-m", named("tools.cli"), *words], AS_HERE)
 
 
 def store_at(here: Path) -> Path:
-    """Where each replica lies."""
+    """Return the path of a replica's store in its node."""
     return here / "store"

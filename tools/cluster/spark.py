@@ -1,6 +1,6 @@
 """Spark's own standalone cluster in nodes: a master, a worker of one core in each of the others, and a driver.
 
-Executors are given the wheel with the job (`--py-files`): their Python has PySpark, and nothing of ours.
+Executors are given the wheel with the job (`--py-files`): their Python has PySpark, and nothing of Slipstream.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def build_wheel(into: Path) -> Path:
 
 
 def make_python(node: Node) -> Path:
-    """In a node, a Python with the packages of this environment but ours; its path in the node."""
+    """Make a Python in a node, with this environment's packages except Slipstream; return its path there."""
     folder = node.here / "python"
     node.run("venv", [sys.executable, "-m", "venv", "--without-pip", folder])
     (lib,) = (node.files / "python" / "lib").glob("python*")
@@ -101,12 +101,12 @@ class Driver:
         self._asked, self._answers = program.process.stdin, program.process.stdout
 
     def ask(self, task: str, **more: object) -> None:
-        """Begin with that."""
+        """Send a task to the driver program."""
         self._asked.write(json.dumps({"task": task, **more}) + "\n")
         self._asked.flush()
 
     def answer(self) -> dict[str, Any]:
-        """What the task that was asked for came to. Raises NodeFailed."""
+        """Return what the task that was asked for came to. Raises NodeFailed."""
         if not await_readable(self._answers, timeout_ms=ANSWER_SECONDS * 1000):
             raise self.program.failed(f"no answer within {ANSWER_SECONDS:.0f} s")
         line = self._answers.readline()
@@ -119,6 +119,6 @@ class Driver:
         return said
 
     def end(self) -> int:
-        """What it ended with, once nothing more is asked."""
+        """Return what it ended with, once nothing more is asked."""
         self._asked.close()
         return self.program.process.wait(ANSWER_SECONDS)

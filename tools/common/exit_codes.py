@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """All that any command ends with."""
+    """Exit codes of all commands."""
 
     WELL = 0
     FOUND = 1  # a check failed, or something was found
@@ -29,7 +29,7 @@ EPILOG = f"{WELL_OR_NOT}. With --ready, 1: it does not serve; with --alive, 1: o
 
 
 def of_verdict(verdict: str, question: str = "well") -> ExitCode:
-    """For a broker's verdict (a name of `engine.figures.finding.Verdict`); `question`: well, ready or alive."""
+    """Return the exit code for a verdict (a name of `finding.Verdict`); `question`: well, ready or alive."""
     from engine.figures.finding import WORST, Verdict  # not loaded to tell what a command is called
 
     return ExitCode.FOUND if Verdict[verdict] > WORST[question] else ExitCode.WELL

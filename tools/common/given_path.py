@@ -8,7 +8,7 @@ import click
 
 
 class GivenPath(click.Path):
-    """As click's, without its check of rights, which would call a store of another user a wrong usage."""
+    """A path like click's, without its check of rights, which would call another user's store a usage error."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(readable=False, **options)

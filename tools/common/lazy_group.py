@@ -18,15 +18,15 @@ NAME_MAX = 80  # characters of what was typed that an error repeats, or compares
 
 
 def attribute_of(where: str) -> Any:
-    """What "module:attribute" names, imported now; the module by its name in a checkout."""
+    """Return what "module:attribute" names, imported now; the module by its name in a checkout."""
     module, _colon, attribute = where.partition(":")
     return getattr(importlib.import_module(named(module)), attribute)
 
 
 def done_by(where: str, checked_by: str | None = None) -> Callable[[Callable[[], None]], Callable[..., Any]]:
-    """A command's declaration, made into a command: its arguments go to the function that `where` names.
+    """Make a command of its declaration: its arguments go to the function that `where` names.
 
-    `checked_by` names one that is called with them before: what it raises is told before the work's module is loaded.
+    `checked_by` names one that is called with them before: it raises before the work's module is loaded.
     """
 
     def declared(declaration: Callable[[], None]) -> Callable[..., Any]:

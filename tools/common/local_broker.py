@@ -51,7 +51,7 @@ def free_port() -> int:
 
 
 def _try_to_bind(first: int) -> None:
-    """Raises OSError where one of the four has a user."""
+    """Raise OSError where one of the four ports is in use."""
     with ExitStack() as held:
         for port in range(first, first + 4):  # where RocketMQ's slaves ask for topics; nobody; clients; slaves
             probe = held.enter_context(socket.socket())
@@ -165,7 +165,7 @@ class LocalBroker:
 
     @property
     def ha_address(self) -> str:
-        """Where a slave connects."""
+        """Return the address at which slaves connect."""
         return f"127.0.0.1:{self.port + 1}"
 
     def stop(self) -> None:

@@ -22,7 +22,7 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0
 
 
 def as_json(message: Message) -> str:
-    """One object on one line. A body that is not UTF-8 is `bodyBase64`; it is shown as it was before compression."""
+    """Return a message as one JSON line. A body that is not UTF-8 is `bodyBase64`; compression is undone."""
     fields: dict[str, Any] = {
         "topic": message.topic,
         "queueId": message.queue_id,
@@ -67,7 +67,7 @@ def _body_fields(message: Message) -> dict[str, Any]:
 
 
 def inner_messages(message: Message) -> list[Message] | None:
-    """The messages of an inner batch; None for any other record, and for a batch that is none."""
+    """Return the messages of an inner batch; None for any other record, and for an invalid batch."""
     if not message.sys_flag & SysFlag.INNER_BATCH:
         return None
     try:

@@ -50,7 +50,7 @@ class Moment(click.ParamType[int]):
 
 
 def time_text(milliseconds: int) -> str:
-    """UTC, to the millisecond."""
+    """Format a time in ms as UTC, to the millisecond."""
     if not 0 <= milliseconds <= LATEST_MS:
         return f"{milliseconds} ms"
     return f"{_second_text(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"

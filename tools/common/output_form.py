@@ -51,7 +51,7 @@ def _escaped(error: UnicodeError, *, keeps_bytes: bool = False) -> tuple[bytes, 
 
 
 def json_text(schema: str, fields: Mapping[str, Any]) -> str:
-    """One object on one line, of the first version of that schema."""
+    """Return one JSON object on one line, of the schema's first version."""
     return json.dumps({"schema": f"slipstream.{schema}/1", **fields}, ensure_ascii=False)
 
 

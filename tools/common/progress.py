@@ -18,7 +18,7 @@ OPTION = click.option(
 
 @contextmanager
 def progress(title: str, shown: bool | None) -> Iterator[Update]:
-    """What to call with how much is done and how much there is; the bar goes when the work ends."""
+    """Yield the function to call with how much is done and how much there is; the bar goes when the work ends."""
     if shown is False or not (shown or sys.stderr.isatty()):  # whatever FORCE_COLOR says
         yield lambda _done, _total: None
         return
@@ -34,7 +34,7 @@ def progress(title: str, shown: bool | None) -> Iterator[Update]:
 
 @contextmanager
 def working(title: str, shown: bool | None = None) -> Iterator[Callable[[str], None]]:
-    """That something is at work, and for how long, where nobody can say how much of it is done.
+    """Show that something is at work, and for how long, where the amount of work is unknown.
 
     What it gives is to be called with another title.
     """

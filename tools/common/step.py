@@ -19,7 +19,7 @@ ERASE = "\r\x1b[K"
 
 
 def run(title: str, command: list[str]) -> int:
-    """Its exit code, as a shell has it."""
+    """Run a command; return its exit code, as a shell has it."""
     shown = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     if not shown:
         return _code(subprocess.run(command, check=False).returncode)

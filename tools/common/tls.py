@@ -13,7 +13,7 @@ TLS_CONFIG = "SLIPSTREAM_TLS_CONFIG"
 
 
 def tls_of(path: str | None = None) -> RenewedContext | None:
-    """How to connect; None for plaintext. Raises TlsUnusable, ConfigError."""
+    """Return how to connect; None for plaintext. Raises TlsUnusable, ConfigError."""
     file = path or os.environ.get(TLS_CONFIG)
     if not file:
         return None

@@ -34,7 +34,7 @@ def plain_console(*, is_table: bool = False) -> Console:
 
 
 def ticks() -> Iterator[None]:
-    """At once, and then each second, however long the work between takes."""
+    """Yield at once, and then each second, however long the work between takes."""
     due = time.monotonic()
     while True:
         yield
@@ -43,7 +43,7 @@ def ticks() -> Iterator[None]:
 
 
 def watch(view: Callable[[], RenderableType]) -> None:
-    """Until Ctrl-C, or until `view` raises."""
+    """Show the view until Ctrl-C, or until `view` raises."""
     console = plain_console()
     if not console.is_terminal:
         for _ in ticks():
@@ -56,7 +56,7 @@ def watch(view: Callable[[], RenderableType]) -> None:
 
 
 def show_json(value: Callable[[], Any], again: bool, schema: str = "") -> None:
-    """One JSON object; with `again` one a line each second. Without a schema its keys are names of what it shows."""
+    """Print a JSON object; with `again` one a line each second. Without a schema, the keys name what it shows."""
     for _ in ticks():
         sys.stdout.write((json_text(schema, value()) if schema else json.dumps(value())) + "\n")
         sys.stdout.flush()

@@ -51,11 +51,11 @@ class Bundle:
 
     @property
     def seconds_left(self) -> float:
-        """Until the rest is left out."""
+        """Return the time until the rest is left out."""
         return self._until - time.monotonic()
 
     def attempt(self, name: str, make: Callable[[], bytes | str]) -> None:
-        """One more part, unless there is neither time nor room."""
+        """Add a part, unless time or room is over."""
         if self.seconds_left <= 0 or self._bytes >= PARTS_BYTES_MAX:
             self.unread.append(f"{name}: left out, {'time' if self.seconds_left <= 0 else 'room'} is over")
             return
@@ -73,7 +73,7 @@ class Bundle:
         self._bytes += len(content)
 
     def sealed(self) -> dict[str, bytes]:
-        """All parts with a list of what could not be read, secrets masked wherever they stand."""
+        """Return all parts with a list of what could not be read, secrets masked wherever they stand."""
         said = {"schema": 1, "made": _now(), "uid": os.getuid(), "could_not_be_read": self.unread}
         parts = {"README": NOTE.encode(), **self.parts, "bundle.json": json.dumps(said, indent=1).encode()}
         return {name: masked.without(content, self.secrets) for name, content in parts.items()}
@@ -169,7 +169,7 @@ def _take_settings(made: Bundle, file: Path) -> Path | None:
 
 
 def _said(made: Bundle, words: tuple[str, ...], store: Path) -> bytes:
-    """What a command of ours says, in a process of its own: whatever it meets ends there."""
+    """Return what a Slipstream command prints, run in a process of its own: a failure ends there."""
     command = [sys.executable, "-m", named("tools.cli"), *words, str(store), "--json"]
     seconds = max(1.0, min(made.command_seconds, made.seconds_left))
     try:
@@ -221,7 +221,7 @@ def _logs(pid: int, log_file: Path | None) -> list[tuple[str, Path]]:
 
 
 def _write(target: Path, parts: dict[str, bytes]) -> None:
-    """All or nothing, for its owner alone. Raises OSError."""
+    """Write the archive, all of it or nothing, readable by its owner alone. Raises OSError."""
     part = target.with_name(f".{target.name}.{os.getpid()}")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

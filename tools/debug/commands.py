@@ -19,7 +19,7 @@ def debug() -> None:
 
 
 def check_bundle(store: Path, output: Path | None, **_others: object) -> None:
-    """Raises NotAStore, FileExistsError."""
+    """Check the arguments of `debug bundle`. Raises NotAStore, FileExistsError."""
     if not store.is_dir():
         raise NotAStore(str(store), "it is no directory; name that of a store")
     if output is not None:
@@ -27,7 +27,7 @@ def check_bundle(store: Path, output: Path | None, **_others: object) -> None:
 
 
 def refuse_existing(target: Path) -> None:
-    """Raises FileExistsError: what is there stays."""
+    """Raise FileExistsError for a file that exists; it is not changed."""
     if target.exists():
         raise FileExistsError(errno.EEXIST, "it is there already and stays as it is; name another file", str(target))
 

@@ -1,4 +1,4 @@
-"""What the machine and its processes say of themselves, in /proc and /sys: as texts, bounded, whoever asks."""
+"""What the machine and its processes say of themselves, in /proc and /sys: as texts of bounded length."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read_part(path: Path, bytes_max: int = PART_BYTES_MAX, *, tail: bool = False
 
 
 def versions() -> str:
-    """Of Python and of what it loads."""
+    """Return the versions of Python and of the packages it loads."""
     lines = [f"python {sys.version}", f"platform {platform.platform()}"]
     for name in PACKAGES:
         try:
@@ -111,7 +111,10 @@ def _descriptors(folder: Path) -> str:
 
 
 def listing(root: Path) -> tuple[str, list[str]]:
-    """Every file below: kind, rights, owner, size, what of it is allocated, time, name; and what could not be read."""
+    """Return a list of every file below, and what could not be read.
+
+    Of each: kind, rights, owner, size, what of it is allocated, time, name.
+    """
     lines, unread = ["mode uid gid bytes allocated modified name"], list[str]()
 
     def note(error: OSError) -> None:

@@ -34,7 +34,7 @@ def masked(content: bytes) -> bytes:
 
 
 def secrets_of(content: bytes) -> set[bytes]:
-    """What may stand nowhere: secret values of a properties file, and what the files say that they name."""
+    """Return what may stand nowhere: secret values of a properties file, and what the files say that they name."""
     secrets: set[bytes] = set()
     for entry in filter(is_secret, entries_of(content)):
         value = entry.value.strip()

@@ -42,7 +42,7 @@ PROCESS_SCHEMA = "pid bigint, name string, cpu_percent double, cpu_seconds doubl
 
 
 class Checks:
-    """What must be true; each is printed once it is known."""
+    """The facts that must be true; each is printed once it is known."""
 
     def __init__(self, console: Console) -> None:
         self._console, self.all_true = console, True
@@ -63,7 +63,7 @@ class Interruption:
         self.asked = False
 
     def on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        """Raise KeyboardInterrupt, once."""
+        """Raise KeyboardInterrupt at the first signal only."""
         if not self.asked:
             self.asked = True
             raise KeyboardInterrupt
@@ -86,7 +86,7 @@ def start_pair(stack: ExitStack, directory: Path, look: Callable[[], None]) -> t
 
 
 def cursors(broker: LocalBroker) -> dict[str, int]:
-    """A broker's cursors, now."""
+    """Return a broker's cursors at this moment."""
     return snapshot(broker.store, cpu_sample_seconds=0.0).cursors
 
 
@@ -128,7 +128,7 @@ def tell_sent(
 
 @contextmanager
 def _stderr_to(log: Path) -> Iterator[None]:
-    """What Spark's JVM and Python workers say goes to a file; shown only when it fails."""
+    """Write what Spark's JVM and Python workers say to a file; show its end only when the work fails."""
     kept = os.dup(2)
     with log.open("wb") as file:
         os.dup2(file.fileno(), 2)

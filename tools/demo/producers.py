@@ -32,7 +32,7 @@ PROCESS_PAUSE_SECONDS = 0.05  # the process table costs more to read than to rep
 
 @dataclass
 class Report:
-    """What one producer process did. Latencies of single messages, in microseconds."""
+    """The report of one producer process. Latencies of single messages, in microseconds."""
 
     name: str
     messages: Counter[str] = field(default_factory=Counter)
@@ -73,7 +73,7 @@ def send_process_tables(producer: Producer, seconds: float, report: Report) -> N
 
 
 def send_files(producer: Producer, files: Sequence[str], report: Report) -> None:
-    """Every line that is not empty, with its file's name as the tag."""
+    """Send every line that is not empty, with its file's name as the tag."""
     for name in files:
         fd = os.open(name, os.O_RDONLY)
         try:
@@ -110,7 +110,7 @@ class Producers:
         self._started.append((process, receiving, name))
 
     def reports(self, look: Callable[[], None]) -> list[Report]:
-        """What each did, once it has ended; `look` is called while waiting, to raise what shall end that."""
+        """Return what each did, once it has ended; `look` is called while waiting, to raise what shall end that."""
         made = []
         for process, receiving, name in self._started:
             try:

@@ -39,12 +39,12 @@ def memory() -> list[bytes]:
 
 
 def disk() -> list[bytes]:
-    """What every disk has done."""
+    """Return the counters of every disk."""
     return [_message({"disk": name, **io._asdict()}) for name, io in psutil.disk_io_counters(perdisk=True).items()]
 
 
 def network() -> list[bytes]:
-    """What every network interface has done."""
+    """Return the counters of every network interface."""
     return [_message({"interface": name, **io._asdict()}) for name, io in psutil.net_io_counters(pernic=True).items()]
 
 

@@ -33,7 +33,7 @@ NOT_COMPARABLE = """## What is not comparable
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page as Markdown."""
     return HEAD + "".join(f"## {one['work']}\n\n{_section(one)}\n" for one in ledger.read(KEPT)) + NOT_COMPARABLE
 
 

@@ -18,7 +18,7 @@ WIDTH = 100
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page as Markdown."""
     return HEAD + "".join(_section(path, text) for path, text in helps(cli, "slipstream"))
 
 

@@ -107,7 +107,7 @@ class Picture:
         )
 
     def svg(self) -> str:
-        """The file."""
+        """Return the picture as an SVG file."""
         width, height = self._size
         markers = MARKER.format("plain", 7) + MARKER.format("data", 6) + MARKER.format("follow", 7)
         head = (

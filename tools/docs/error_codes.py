@@ -45,7 +45,7 @@ class Fault:
 
 
 def faults() -> list[Fault]:
-    """All classes of the source that have a code of an error of ours, or one of their bases'."""
+    """Return all classes of the source with an error code, their own or a base's."""
     classes = [fault for package in PACKAGES for fault in _classes_of(package)]
     while more := [(one, codes) for one in classes if not one.codes and (codes := _inherited(one, classes))]:
         for one, codes in more:
@@ -81,7 +81,7 @@ def _fault(node: ast.ClassDef, file: str) -> Fault:
 
 
 def _codes_of(node: ast.ClassDef) -> Iterator[str]:
-    """What is assigned to `code` in the class's body, as a text of its own."""
+    """Yield what is assigned to `code` in the class's body, as a text of its own."""
     for statement in node.body:
         if isinstance(statement, ast.Assign):
             (target,) = statement.targets
@@ -115,7 +115,7 @@ def _template(text: ast.JoinedStr) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page as Markdown."""
     by_code: dict[str, list[Fault]] = {}
     for fault in faults():
         for code in fault.codes:

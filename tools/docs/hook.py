@@ -33,5 +33,5 @@ def _place_the_rest(nav: list[Any], pages: list[str]) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, **_others: Any) -> str:
-    """As mkdocs takes it: lists and links as in the repository become those of the site."""
+    """Turn links and lists of the repository into the site's; mkdocs calls it for each page."""
     return texts.for_site(markdown, page.file.src_uri)

@@ -26,7 +26,7 @@ EXIT_CODES = (
 
 
 def pages() -> dict[str, str]:
-    """Every page by its file's name."""
+    """Return every page by its file's name."""
     made = {"slipstream.1": page(cli, "slipstream")}
     context = click.Context(cli, info_name="slipstream")
     for name in cli.list_commands(context):
@@ -37,7 +37,7 @@ def pages() -> dict[str, str]:
 
 
 def page(command: click.Command, path: str) -> str:
-    """One page; of a group other than `slipstream` with all that it has."""
+    """Return one page; of a group other than `slipstream`, with all its commands."""
     name = path.replace(" ", "-")
     lines = [
         f'.TH {name.upper()} 1 "{_release("date")}" "Slipstream {_release("version")}" "Slipstream"', ".SH NAME",

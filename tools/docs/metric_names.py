@@ -35,7 +35,7 @@ NOT_LABELS = {*COMMON_LABELS, "le", "otel_metric_overflow"}
 
 
 def families(store: Path) -> list[Metric]:
-    """What the broker that runs there exports now."""
+    """Return what the broker that runs there exports now."""
     board = Board.attach(extent.require_running(store).region_directory)
     port = _once(board.metrics_port.read)
     own = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy has this host's figures
@@ -51,7 +51,7 @@ def _once(ask: Callable[[], int]) -> int:
 
 
 def of_a_pair(directory: Path) -> list[Metric]:
-    """All families of a master and a slave that have something to say."""
+    """Return all families of a master and a slave that have something to say."""
     with LocalBroker(directory / "m", brokerRole="SYNC_MASTER", **SMALL) as master:
         keys: dict[str, Any] = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address}
         with LocalBroker(directory / "s", **SMALL, **keys) as slave:
@@ -65,7 +65,7 @@ def of_a_pair(directory: Path) -> list[Metric]:
 
 
 def text(exported: Iterable[Metric]) -> str:
-    """The whole page."""
+    """Return the whole page as Markdown."""
     rows: dict[str, tuple[str, str, set[str]]] = {}
     for family in exported:
         name = f"{family.name}_total" if family.type == "counter" else family.name

@@ -70,7 +70,7 @@ def _who_follows(of: Picture) -> None:
 
 
 def segment() -> Picture:
-    """A segment's bytes."""
+    """Draw the bytes of a segment."""
     of = Picture(
         "The bytes of a segment",
         "A segment is a file named for the log offset of its first byte. Records follow each other; where the next one"
@@ -122,7 +122,7 @@ def segment() -> Picture:
 
 
 def ring() -> Picture:
-    """How a ring's records become the log's."""
+    """Return how a ring's records become the log's."""
     of = Picture(
         "How a ring is committed",
         "Four steps. The producer encodes beyond the published tail and publishes. The writer copies beyond the log's"
@@ -197,7 +197,7 @@ STEPS: dict[str, Callable[[Picture, float, float], None]] = {
 
 
 def recovery() -> Picture:
-    """What a start decides about the log's end: `store.recovery.recovery.judge`."""
+    """Return what a start decides about the log's end: `store.recovery.recovery.judge`."""
     of = Picture(
         "What recovery decides",
         "Records are walked up to the last sound one. If more of the log was on disk, it is bit rot and nothing is"

@@ -25,7 +25,7 @@ KEY = re.compile(r'^    (?:# (?P<heading>[^.;:\n]+)|Key\(\s*"(?P<key>[^"]+)")', 
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page as Markdown."""
     parts = [HEAD]
     for heading, names in (_sections(keys) | _sections(client_keys)).items():
         known = [key for key in keys.KEYS if key.name in names]

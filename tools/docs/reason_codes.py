@@ -19,7 +19,7 @@ OK = "All well: nothing ended, or the replica follows."
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page as Markdown."""
     return HEAD + "".join(f"## {reason}\n\n{_section(reason)}\n" for reason in ReasonCode) + _of_the_doctor()
 
 

@@ -27,7 +27,7 @@ send it: [security](../security.md).
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page as Markdown."""
     parts = [HEAD]
     for title, served in (("A broker", at_brokers()), ("A name server", at_name_servers())):
         rows = [
@@ -40,12 +40,12 @@ def page() -> str:
 
 
 def at_brokers() -> dict[RequestCode, tuple[str, ...]]:
-    """What a broker serves, and with which values of `compat`."""
+    """Return what a broker serves, and with which values of `compat`."""
     return _served(*BROKER, *FRONT) | DECIDED_ELSEWHERE
 
 
 def at_name_servers() -> dict[RequestCode, tuple[str, ...]]:
-    """What a name server serves: there is one for both lines."""
+    """Return what a name server serves: there is one for both lines."""
     return dict.fromkeys(_served(*NAME_SERVER), (OLDEST, NEWEST))
 
 

@@ -33,7 +33,7 @@ on one machine; their product was not measured.
 
 @dataclass(frozen=True)
 class Fleet:
-    """What is asked about. A log's bytes count once, however many replicas it has."""
+    """The fleet that is asked about. A log's bytes count once, however many replicas it has."""
 
     brokers: int = 100
     replicas: int = 2
@@ -85,7 +85,7 @@ def _rate(bytes_s: float) -> str:
 
 
 def remote_share(fleet: Fleet) -> float:
-    """Of the tasks that are placed anywhere, how many are on a host without a replica of what they read."""
+    """Return the share of tasks, placed anywhere, on a host without a replica of what they read."""
     return 1 - fleet.replicas / fleet.hosts
 
 
@@ -153,7 +153,7 @@ def _read(fleet: Fleet, costs: Costs, what: str, share: float) -> str:
 
 
 def page(works: list[dict[str, Any]] | None = None, fleet: Fleet = FLEET) -> str:
-    """The whole page."""
+    """Return the whole page as Markdown."""
     costs = Costs(ledger.read(KEPT) if works is None else works)
     text = HEAD + (
         f"## The cluster\n\n{fleet.brokers} brokers with {fleet.replicas} replicas of each log on"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """One with its head; texts that would end a cell do not."""
+    """Return a table with its head; `|` in a cell is escaped."""
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     lines += (f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows)
     return "\n".join(lines) + "\n"

@@ -17,7 +17,7 @@ RENEW = "replace the files that tls.config.file names: new connections show them
 
 
 def rows(node: Node, asking: Asking) -> list[Row]:
-    """Of listenPort, where questions are asked over TLS."""
+    """Check the certificate of listenPort, if it is asked over TLS."""
     if asking.how is None:
         return []
     try:
@@ -32,7 +32,7 @@ def rows(node: Node, asking: Asking) -> list[Row]:
 
 
 def judged(not_after: str) -> Row:
-    """By the moment of its end, as the ssl module says it; empty where it was not verified."""
+    """Judge a certificate by its end in the ssl module's form; empty where it was not verified."""
     if not not_after:
         return unknown(CHECK, "it is not verified, so that nothing is known of it", "write tls.client.trustCertPath")
     until = ssl.cert_time_to_seconds(not_after)

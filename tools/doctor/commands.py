@@ -19,7 +19,7 @@ ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:/\s\[\]]+):([0-9]{1,5})")
 
 
 def of_target(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
-    """As `done_by`: that `target` is neither a directory nor an address is told before the doctor is loaded."""
+    """Make a command like `done_by`; a `target` that is no directory or address fails before the doctor is loaded."""
 
     def declared(declaration: Callable[[], None]) -> Callable[..., Any]:
         examine = done_by(where)(declaration)

@@ -26,7 +26,7 @@ DISK_FULL_RATIO = 0.85
 
 
 def rows(node: Node) -> list[Row]:
-    """All of them."""
+    """Check room, files and history of a node."""
     if node.running is None:
         return [_room_there(node), _history_there(node), unknown("files", "its files lie on another host", "ask there")]
     board = board_of(node.running)
@@ -37,7 +37,7 @@ def rows(node: Node) -> list[Row]:
 
 
 def _room(node: Node, board: Board) -> list[Row]:
-    """None where something is wrong with it, which `group.own_rows` says."""
+    """Return the row on free space; none where something is wrong with it, which `group.own_rows` says."""
     usage = shutil.disk_usage(node.store or "/")
     what = f"{usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}, used to {board.disk_used_percent.read()} %"
     return [] if any(of_the_disk(board)) else [ok("disk", what)]
@@ -86,7 +86,7 @@ def _more(paths: list[Path]) -> str:
 
 
 def _looked_at(node: Node, board: Board) -> Iterator[Path]:
-    """What a look into the root shows: a directory that nobody enters guards all below it."""
+    """Yield the paths that a look into the root shows: a directory that nobody enters guards all below it."""
     root, log = Path(node.store or "/"), Path(node.setting("storePathCommitLog"))
     closed = not root.stat().st_mode & (stat.S_IXOTH | stat.S_IROTH | stat.S_IWOTH)
     yield root
@@ -124,7 +124,7 @@ def _history_there(node: Node) -> Row:
 
 
 def history_of(runtime: dict[str, str]) -> History | None:
-    """What a broker's figures say, RocketMQ's too."""
+    """Return what a broker's figures say, RocketMQ's, too."""
     begins, earliest = runtime.get("commitLogMinOffset", ""), runtime.get("earliestMessageTimeStamp", "")
     if not begins.isdecimal():
         return None

@@ -24,7 +24,7 @@ COLOURS = {Level.OK: "green", Level.OPEN: "yellow", Level.UNKNOWN: "cyan", Level
 def examine(
     target: str, name_servers: str, strict: bool, timeout: float, tls_config: str | None, as_json: bool
 ) -> int:  # fmt: skip
-    """All checks of one broker."""
+    """Run all checks of one broker, and print them."""
     rows = rows_of(target, name_servers, Asking(timeout, tls_of(tls_config)))
     well = is_well(rows, strict=strict)
     if as_json:
@@ -35,7 +35,7 @@ def examine(
 
 
 def rows_of(target: str, name_servers: str, asking: Asking) -> list[Row]:
-    """Of a store's directory, or of what listens at an address."""
+    """Return the rows of a store's directory, or of what listens at an address."""
     if Path(target).is_dir():
         store_directory(target)  # refuses what is no store
         running = extent.running(target)

@@ -17,7 +17,7 @@ CLOCK_MS_MAX = 1000
 
 
 def own_rows(node: Node) -> list[Row]:
-    """What its own counters and files say, its disk's and its replicas' too: all that `slipstream status` finds."""
+    """Return what its counters and files say, its disk's and replicas' too: all that `slipstream status` finds."""
     if node.running is None:
         return [unknown("replication", "its counters lie on another host", "`slipstream ha status STORE` there")]
     status = ha_status(node.running.store_root)
@@ -40,7 +40,7 @@ def _who(one: ConnectionStatus) -> str:
 
 
 def clock_row(node: Node) -> Row:
-    """This host's clock against the node's, and against the newest message's."""
+    """Compare this host's clock with the node's, and with the newest message's time."""
     if node.ahead_ms is not None and abs(node.ahead_ms) > CLOCK_MS_MAX:
         return _clock_wrong("its clock", node.ahead_ms)
     newest = int(node.runtime.get("putMessageTimestamp") or 0)
@@ -58,7 +58,7 @@ def _clock_wrong(what: str, ahead_ms: float) -> Row:
 
 
 def member_rows(node: Node, members: list[Member], asking: Asking) -> list[Row]:
-    """Each other broker of the group, asked in turn."""
+    """Return the rows of each other broker of the group, asked in turn."""
     return [row for member in members for row in _against(node, member, of_address(member.address, asking))]
 
 

@@ -16,7 +16,7 @@ NAMED_MAX = 4  # a row is to be read; who is asked again names the next
 
 
 def rows(node: Node) -> list[Row]:
-    """Of a running broker on this host: where its own memory lies, and what others left there."""
+    """Check a running broker's shared memory on this host: its own, and what killed brokers left."""
     if node.running is None:
         return []
     own = node.running.region_directory
@@ -31,7 +31,7 @@ def rows(node: Node) -> list[Row]:
 
 
 def rows_of_stopped(store: Path) -> list[Row]:
-    """Of a store without a broker: what one that was killed there left. Raises NotAStore."""
+    """Check what a killed broker left, for a store without a broker. Raises NotAStore."""
     broker = pointer.read(store)
     regions = broker.regions() if broker is not None and broker.is_of_this_boot else None
     if regions is None:
@@ -46,7 +46,7 @@ def rows_of_stopped(store: Path) -> list[Row]:
 
 
 def _row(said: str, gone: list[Leftover]) -> Row:
-    """It is well as it is, and costs memory: nobody's fault who is looked at."""
+    """Return the row about shared memory. It is OK either way: leftovers are not the fault of the broker examined."""
     if not gone:
         return ok("shared memory", said)
     size = bytes_text(sum(left.bytes for left in gone))

@@ -1,4 +1,4 @@
-"""A name server looked at from outside: whom it knows, whether those answer, whether others know the same."""
+"""A name server seen from outside: which brokers it knows, whether they answer, whether other servers know the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ITS_FILE = "set remotingAllowList, registerAllowList and adminAllowList in its f
 
 
 def rows(target: str, members: list[Member], others: list[str], asking: Asking) -> list[Row]:
-    """All that can be told of it."""
+    """Check what a name server knows."""
     clusters = sorted({one.cluster for one in members})
     seen = [
         ok(CHECK, f"{how_many(len(members), 'broker')} of {', '.join(clusters) or 'no cluster'} registered"),

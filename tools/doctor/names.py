@@ -13,7 +13,7 @@ CHECK = "name servers"
 
 
 def rows(node: Node, members: dict[str, list[Member] | str]) -> list[Row]:
-    """What they say of this broker; `members` by name server, or why it did not answer."""
+    """Return what they say of this broker; `members` by name server, or why it did not answer."""
     if not members:
         return [ok(CHECK, "none is configured")]
     seen = []
@@ -28,7 +28,7 @@ def rows(node: Node, members: dict[str, list[Member] | str]) -> list[Row]:
 
 
 def asked(addresses: list[str], asking: Asking) -> dict[str, list[Member] | str]:
-    """All members that each name server knows, or why it does not say."""
+    """Return all members that each name server knows, or why it does not say."""
     answers: dict[str, list[Member] | str] = {}
     for address in addresses:
         try:
@@ -51,7 +51,7 @@ def others(node: Node, members: dict[str, list[Member] | str]) -> list[Member]:
 
 
 def _agreement(node: Node, known: dict[str, list[Member]]) -> Row:
-    """On the brokers of this one's group."""
+    """Check that name servers agree on the brokers of this one's group."""
     name = node.setting("brokerName")
     tables = {at: sorted(one for one in said if one.broker_name == name) for at, said in known.items()}
     first, *rest = tables

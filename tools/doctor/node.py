@@ -1,4 +1,4 @@
-"""What is known of a node: its store where that is on this host, and what it answers to whoever asks.
+"""What is known of a node: its store where that is on this host, and what it answers over the network.
 
 Every question has a deadline and may be refused: what is not answered stays empty, and `silence` says why.
 """
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Asking(NamedTuple):
-    """How questions are asked: seconds for each, and over TLS where `how` is given."""
+    """The way to ask questions: seconds for each, and over TLS where `how` is given."""
 
     timeout: float
     how: RenewedContext | None = None
@@ -47,7 +47,7 @@ class Asking(NamedTuple):
         return RemotingClient(address, self.timeout, self.how)
 
     def admin(self, name_servers: str = "") -> AdminClient:
-        """An administrator's."""
+        """Return a client for administrators' requests."""
         return AdminClient(name_servers, self.timeout, self.how)
 
 
@@ -68,21 +68,21 @@ class Node:
 
     @property
     def store(self) -> Path | None:
-        """Its store, where that is on this host."""
+        """Return the node's store, where that is on this host."""
         return self.running.store_root if self.running is not None else None
 
     @property
     def host(self) -> str:
-        """Where it is asked."""
+        """Return the host at which the node is asked."""
         return self.address.rpartition(":")[0].strip("[]")
 
     @property
     def port(self) -> int:
-        """Its listenPort."""
+        """Return the node's listenPort."""
         return int(self.address.rpartition(":")[2])
 
     def setting(self, name: str) -> str:
-        """As its file could say it; empty where it is not known."""
+        """Return a setting as its file would have it; empty where it is unknown."""
         own = self.running.settings.get(name) if self.running is not None else None
         if own is None and self.extent is not None and name in SAID_BY_EXTENT:
             own = getattr(self.extent, SAID_BY_EXTENT[name])
@@ -105,14 +105,14 @@ def of_store(running: Running, asking: Asking) -> Node:
 
 
 def of_address(address: str, asking: Asking) -> Node:
-    """The broker at HOST:PORT."""
+    """Return the broker at HOST:PORT, with its answers."""
     host = address.rpartition(":")[0].strip("[]")
     is_here = host in ("localhost", "::1") or host.startswith("127.")
     return _asked(Node(address, address, listening=sockets() if is_here else {}), asking)
 
 
 def sockets() -> dict[int, list[str]]:
-    """Where this host's processes listen, by port; those of this network namespace."""
+    """Return where this host's processes listen, by port; those of this network namespace."""
     by_port: dict[int, list[str]] = {}
     with suppress(psutil.Error, OSError):
         for one in psutil.net_connections(kind="tcp"):
@@ -122,7 +122,7 @@ def sockets() -> dict[int, list[str]]:
 
 
 def board_of(running: Running) -> Board:
-    """Its counters. Raises RegionMissing, BrokerOutOfReach."""
+    """Return the broker's counters. Raises RegionMissing, BrokerOutOfReach."""
     return Board.attach(running.region_directory)
 
 
@@ -145,7 +145,7 @@ def _answer(node: Node, what: str, ask: Callable[[], T]) -> T | None:
 
 
 def _clocked(node: Node, asking: Asking) -> tuple[Extent | None, float | None]:
-    """Who it says to be, and how far its clock is before ours at least: it looked while the answer was awaited."""
+    """Return the node's extent, and by how much its clock is at least ahead: it answered between two looks here."""
     with asking.client(node.address) as client:
         begun_ms, begun = time.time() * 1000, time.monotonic()
         try:

@@ -27,7 +27,7 @@ class Port(NamedTuple):
 
 
 def rows(node: Node, timeout: float) -> list[Row]:
-    """All ports."""
+    """Check all ports of a node."""
     return [row for port in _ports(node) for row in _of_port(node, port, timeout)]
 
 
@@ -89,7 +89,7 @@ def _who_comes_in(name: str, what: str, node: Node, port: Port) -> Row:
 
 
 def administrators(node: Node) -> list[Row]:
-    """From where topics, groups and settings may be changed."""
+    """Check from where topics, groups and settings may be changed."""
     if not node.settings:
         return []
     listed = node.setting("adminAllowList")

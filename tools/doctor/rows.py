@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Level(StrEnum):
-    """What a row means for who reads it."""
+    """The weight of a row for its reader."""
 
     OK = "ok"
     OPEN = "open"  # works, and leaves something to strangers
@@ -38,7 +38,7 @@ MEANINGS = {  # and what to do
 
 @dataclass(frozen=True)
 class Row:
-    """One check."""
+    """Result of one check."""
 
     check: str
     level: Level
@@ -47,12 +47,12 @@ class Row:
     next: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for json.dumps."""
+        """Return the row as plain values for json.dumps."""
         return asdict(self)
 
 
 def ok(check: str, what: str) -> Row:
-    """All well."""
+    """Return a row that reports no problem."""
     return Row(check, Level.OK, "OK", what)
 
 
@@ -62,12 +62,12 @@ def wrong(check: str, reason: str, what: str, next_step: str) -> Row:
 
 
 def left_open(check: str, what: str, next_step: str) -> Row:
-    """It works as it is, and strangers may use it."""
+    """Return a row about something that works, but that strangers may use."""
     return Row(check, Level.OPEN, Code.OPEN.value, what, next_step)
 
 
 def unknown(check: str, what: str, next_step: str = "") -> Row:
-    """What could not be looked at, and why."""
+    """Return the row for what could not be looked at, and why."""
     return Row(check, Level.UNKNOWN, Code.NOT_CHECKED.value, what, next_step)
 
 

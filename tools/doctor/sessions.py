@@ -31,7 +31,7 @@ def user_who_takes_it(directory: Path) -> str | None:
 
 
 def removes() -> bool:
-    """What logind's configuration says; on where it says nothing."""
+    """Return whether logind removes a user's shared memory, by its configuration; True where that says nothing."""
     parts = {path.name: path for root in SETTINGS for path in sorted((root / PARTS).glob("*.conf"))}
     value = ""
     for path in [*(root / FILE for root in SETTINGS), *(parts[name] for name in sorted(parts))]:

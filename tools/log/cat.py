@@ -34,7 +34,7 @@ UNTIL_GRACE_MS = 1000  # what was stored before --until is published by then
 
 
 class Wanted(NamedTuple):
-    """Which messages are asked for."""
+    """Filter of the messages to print."""
 
     topics: tuple[str, ...]
     start: int | None
@@ -43,7 +43,7 @@ class Wanted(NamedTuple):
     grep: Grep | None
 
     def of(self, records: Iterator[Message]) -> Iterator[Message]:
-        """Those of `records`, in log order; none behind the time that is asked for."""
+        """Yield the messages that pass, in log order; end after the time that is asked for."""
         for message in records:
             stored_ms = message.store_timestamp_ms
             if self.until_ms is not None and stored_ms >= self.until_ms:
@@ -77,7 +77,10 @@ def cat(
 
 
 def _of_store(store: Path, wanted: Wanted, scan: bool, follow: bool) -> Iterator[Message]:
-    """What to choose from: not before the offset and the time asked for, and of other topics as little as may be."""
+    """Return what to choose from: nothing before the offset and time asked for.
+
+    And of other topics as little as may be.
+    """
     broker = require_running(store) if follow else None
     reader = open_log(store)
     offset = reader.min_offset if wanted.start is None else reader.boundary_at(wanted.start)

@@ -22,7 +22,7 @@ IN_THE_WAY = ("DAMAGED", "BLANK_SIZE")
 
 
 class Digested(NamedTuple):
-    """What was done: digests made now, all that there are, why segments got none."""
+    """The result of a run: digests made now, all that there are, why segments got none."""
 
     made: int
     known: int
@@ -41,7 +41,7 @@ def digest(store: Path, shown: bool | None, as_json: bool) -> int:
 
 
 def line_of(outcome: Digested) -> str:
-    """For people."""
+    """Return the outcome as one line for people."""
     if not outcome.made and not outcome.refused:
         return f"{outcome.known} digests, no sealed segment without one" if outcome.known else "no sealed segment"
     refused = f", {outcome.refused} refused" if outcome.refused else ""

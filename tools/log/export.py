@@ -6,7 +6,7 @@ int32, sysFlag int32, bornTimestamp and storeTimestamp timestamp[ms, UTC], bornH
 reconsumeTimes int32, preparedTransactionOffset int64, bodyCrc int32 (of the stored body). In JSON times are
 milliseconds, and bodies are text where they are UTF-8 (`body`), else base64 (`bodyBase64`).
 
-A message whose body cannot be decompressed is told on standard error and exported as it is stored.
+A message whose body cannot be decompressed is reported on standard error and exported as it is stored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tools.log.export_columns import COLUMNS, chosen_columns
 
 UNFINISHED = ".unfinished"
 BATCH_BYTES, BATCH_ROWS = 16 << 20, 65536
-PROBLEMS_MAX = 100  # told one by one
+PROBLEMS_MAX = 100  # reported one by one
 
 
 def export(

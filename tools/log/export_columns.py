@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tools.log.options import NotReadable
 
-if TYPE_CHECKING:  # who names a column that there is not is told so without numpy
+if TYPE_CHECKING:  # an unknown column is reported without loading numpy
     from store.message.record import Message
 
 Field = Callable[["Message"], Any]
@@ -34,7 +34,7 @@ COLUMNS: dict[str, tuple[str, Field]] = {  # name: Arrow type, what of a message
 
 
 def chosen_columns(columns: str | None) -> list[str]:
-    """Those that the text names, in its order; all without one. Raises NotReadable."""
+    """Return the named columns, in the text's order; all of them without a text. Raises NotReadable."""
     names = list(COLUMNS) if columns is None else [name.strip() for name in columns.split(",")]
     unknown = [name for name in names if name not in COLUMNS]
     if unknown or len(set(names)) < len(names):

@@ -34,7 +34,7 @@ EPILOG = (
 
 
 class QueueName(click.ParamType[tuple[str, int]]):
-    """TOPIC:ID."""
+    """A queue as an argument: TOPIC:ID."""
 
     name = "topic:id"
 
@@ -48,7 +48,7 @@ class QueueName(click.ParamType[tuple[str, int]]):
 
 
 class OptionValue(click.ParamType[tuple[str, str]]):
-    """NAME=VALUE."""
+    """An option as an argument: NAME=VALUE."""
 
     name = "name=value"
 
@@ -86,7 +86,7 @@ class NotReadable(click.UsageError):
 
 
 def _require_stores(arguments: dict[str, Any], *, or_file: bool) -> None:
-    """What is no store is told before what the work needs is loaded. Raises NotAStore."""
+    """Check that arguments are stores before the work's modules are loaded. Raises NotAStore."""
     from store.files.directory import store_directory
 
     for name in ("store", "store_a", "store_b"):

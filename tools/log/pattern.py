@@ -52,7 +52,7 @@ class Grep:
 
     @contextmanager
     def bounded(self) -> Iterator[None]:
-        """While this holds, no search takes longer."""
+        """End searches that take too long, while the block runs."""
         before = signal.signal(signal.SIGVTALRM, self._look)
         signal.setitimer(signal.ITIMER_VIRTUAL, LOOK_SECONDS, LOOK_SECONDS)
         try:

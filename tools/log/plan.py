@@ -1,4 +1,4 @@
-"""`slipstream log plan`: what a read of a store would touch, told by what plans it; nothing of Spark is needed."""
+"""`slipstream log plan`: what a read of a store would touch, from the planner itself; Spark is not needed."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Json = dict[str, Any]
 def sidecar(
     store: Path, segments: tuple[int, ...], is_check: bool, is_drop: bool, as_json: bool, shown: bool | None
 ) -> int:
-    """One of the three. Raises UsageError, SideFilesBusy, and what is wrong with the store."""
+    """Build, check or drop side files. Raises UsageError, SideFilesBusy, and what is wrong with the store."""
     if is_drop:
         return _say(store, _drop(store, segments), as_json)
     from spark_bridge.columnar import rounds

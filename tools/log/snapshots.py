@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 def snapshot(words: tuple[str, ...], is_list: bool, is_drop: bool, keep_ms: int, as_json: bool) -> int:
-    """One of the three. Raises UsageError, and what the store's snapshots raise."""
+    """Take, drop or list snapshots. Raises UsageError, and what the store's snapshots raise."""
     if is_list and is_drop:
         raise click.UsageError("--list and --drop are two things")
     if len(words) != (1 if is_list else 2):
@@ -37,7 +37,7 @@ def snapshot(words: tuple[str, ...], is_list: bool, is_drop: bool, keep_ms: int,
         return 0
     store_directory(store)
     snapshots.refuse_unkept(store, words[0], keep_ms)
-    from store.upkeep import snapshot_state  # what is wrong with the arguments is told without numpy
+    from store.upkeep import snapshot_state  # wrong arguments are reported without loading numpy
 
     taken = snapshot_state.take(store, words[0], keep_ms)
     text = (
@@ -78,7 +78,7 @@ def _show(store: Path, as_json: bool) -> int:
 
 
 def _row(store: Path, name: str) -> Json | None:
-    """One snapshot, and what has become of it; None for one that has just gone."""
+    """Return a snapshot as a row, with its state; None for one that has just gone."""
     from store.upkeep import snapshot_state
 
     try:

@@ -1,4 +1,4 @@
-"""What `slipstream log` cannot do as it is asked to: told from the arguments alone, before its work is loaded."""
+"""Checks the arguments of `slipstream log` before its work is loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools.log.options import NotReadable
 
 
 def cat(store: Path, since: int | None, until: int | None, follow: bool, **_others: object) -> None:
-    """Raises NotReadable, NoBroker."""
+    """Check the arguments of `log cat`. Raises NotReadable, NoBroker."""
     if since is not None and until is not None and since >= until:
         raise NotReadable("--since is not before --until: no message is between them")
     if follow and store.is_file():
@@ -29,7 +29,7 @@ def find(
     store: Path, key: str | None, message_id: str | None, offset: int | None, queue: tuple[str, int] | None,
     moment: int | None, **_others: object,
 ) -> None:  # fmt: skip
-    """Raises UsageError, NotAStore."""
+    """Check the arguments of `log find`. Raises UsageError, NotAStore."""
     asked = [key is not None, message_id is not None, offset is not None, queue is not None or moment is not None]
     if sum(asked) != 1 or (queue is None) != (moment is None):
         raise click.UsageError("give one of --key, --id, --offset, or --queue together with --time")
@@ -40,7 +40,7 @@ def find(
 
 
 def export(parquet: Path | None, json_file: Path | None, columns: str | None, **_others: object) -> None:
-    """Raises NotReadable, ExtraMissing."""
+    """Check the arguments of `log export`. Raises NotReadable, ExtraMissing."""
     target = parquet or json_file
     if target is None or (parquet and json_file):
         raise NotReadable("give one of --parquet FILE and --json FILE")
@@ -52,12 +52,12 @@ def export(parquet: Path | None, json_file: Path | None, columns: str | None, **
 
 
 def verify(store: Path, delay_levels: str | None, **_others: object) -> None:
-    """Raises NotReadable."""
+    """Check the arguments of `log verify`. Raises NotReadable."""
     delays_of(delay_levels, store)
 
 
 def sidecar(is_check: bool, is_drop: bool, **_others: object) -> None:
-    """Raises UsageError, ExtraMissing."""
+    """Check the arguments of `log sidecar`. Raises UsageError, ExtraMissing."""
     if is_check and is_drop:
         raise click.UsageError("--check and --drop are two things")
     if not is_drop:
@@ -65,7 +65,7 @@ def sidecar(is_check: bool, is_drop: bool, **_others: object) -> None:
 
 
 def repair(store: Path, other: Path | None, cut_at: int | None, forget_missing: bool, **_others: object) -> None:
-    """Raises NotReadable, NotAStore, StoreLocked."""
+    """Check the arguments of `log repair`. Raises NotReadable, NotAStore, StoreLocked."""
     if (other is not None) + (cut_at is not None) + forget_missing != 1:
         raise NotReadable(
             "give one of --from, a replica's store; --cut, the offset from which on all of it goes; --forget-missing"
@@ -80,7 +80,7 @@ def repair(store: Path, other: Path | None, cut_at: int | None, forget_missing: 
 def rebuild_queue(
     store: Path, topic: str | None, queue_id: int | None, delay_levels: str | None, **_others: object
 ) -> None:  # fmt: skip
-    """Raises NotReadable, StoreLocked."""
+    """Check the arguments of `log rebuild-queue`. Raises NotReadable, StoreLocked."""
     if queue_id is not None and topic is None:
         raise NotReadable("--queue needs --topic")
     delays_of(delay_levels, store)
@@ -88,7 +88,7 @@ def rebuild_queue(
 
 
 def rebuild_index(store: Path, slots: int | None, entries: int | None, **_others: object) -> None:
-    """Raises NotReadable, StoreLocked."""
+    """Check the arguments of `log rebuild-index`. Raises NotReadable, StoreLocked."""
     if (slots is None) != (entries is None):
         raise NotReadable("--slots and --entries go together")
     require_idle(store_directory(store))

@@ -67,7 +67,7 @@ def verification_on(store: Path) -> Verification:
 
 
 def sums_of(verification: Verification, count: int) -> dict[str, int]:
-    """How much was checked, by the names of the JSON form."""
+    """Return how much was checked, by the names of the JSON form."""
     return {
         "records": verification.records, "entries": verification.entries, "queues": verification.queues,
         "indexEntries": verification.index_entries, "digests": verification.digests,
@@ -91,7 +91,7 @@ def verdict_of(verification: Verification, count: int) -> str:
 
 
 def _coverage_line(covered: Coverage) -> str:
-    """Which bytes of the log the format leaves unprotected, in numbers."""
+    """Say which bytes of the log the format leaves unprotected, in numbers."""
     data = max(covered.crc + covered.structure + covered.unprotected, 1)
     shares = [f"{part:,} ({part / data:.1%})" for part in (covered.crc, covered.structure, covered.unprotected)]
     line = (

@@ -117,7 +117,7 @@ def stamp(checkout: Path, tree: Path) -> None:
 
 
 def without_relative_links(text: str) -> str:
-    """A README where there is no folder beside it: a link to a file of ours becomes the file's name."""
+    """Replace a README's links to files of the repository by the files' names."""
     return RELATIVE_LINK.sub(lambda link: link[1] if link[1] == link[2] else f"{link[1]} (`{link[2]}`)", text)
 
 

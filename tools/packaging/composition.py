@@ -37,13 +37,13 @@ class CompositionRefused(ValueError):
 
 
 def seconds_of(text: str) -> int:
-    """Of `1m30s`."""
+    """Return the seconds of a text like `1m30s`."""
     return sum(int(number) * UNITS[unit] for number, unit in re.findall(r"(\d+)([hms])", text))
 
 
 @dataclass
 class Container:
-    """A running service."""
+    """A running service in its namespaces."""
 
     name: str
     image: Image
@@ -73,11 +73,11 @@ class Container:
         )  # fmt: skip
 
     def is_healthy(self) -> bool:
-        """What its health command says now."""
+        """Return whether the health command succeeds now."""
         return self.within(self.health).returncode == 0
 
     def stop(self, name: str, seconds: float) -> int:
-        """By a signal; what it ended with."""
+        """Send a signal by its name; return the exit code."""
         os.kill(self.first(), signal.Signals[name])
         return self.process.wait(seconds)
 
@@ -160,7 +160,7 @@ class Composition:
         return container
 
     def _owner(self, service: Mapping[str, Any], kind: str) -> Container | None:
-        """Whose namespace it shares."""
+        """Return the service whose namespace of a kind this one shares; None without one."""
         whose, _colon, name = service.get(kind, "").partition(":")
         return self.running[name] if whose == "service" else None
 

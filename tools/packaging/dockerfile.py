@@ -32,17 +32,17 @@ class Instruction:
     rest: str
 
     def words(self) -> list[str]:
-        """Its arguments, of either form."""
+        """Return the arguments, written in either form."""
         return json.loads(self.rest) if self.rest.startswith("[") else shlex.split(self.rest)
 
     def command(self) -> list[str]:
-        """What it runs: by itself, or by a shell."""
+        """Return what it runs: by itself, or by a shell."""
         return json.loads(self.rest) if self.rest.startswith("[") else ["/bin/sh", "-c", self.rest]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What stands between two FROM."""
+    """Instructions from one FROM to the next."""
 
     name: str
     base: str
@@ -51,7 +51,7 @@ class Stage:
 
 @dataclass
 class Settings:
-    """What an image says of its containers."""
+    """The settings that an image gives its containers."""
 
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": PLAIN_PATH})
     user: str = "0:0"
@@ -93,12 +93,12 @@ class Settings:
 
 
 def expanded(text: str, known: Mapping[str, str]) -> str:
-    """With variables for their values; one that is unknown is empty."""
+    """Replace variables by their values; an unknown one is empty."""
     return VARIABLE.sub(lambda one: known.get(one[1] or one[2], ""), text)
 
 
 def stages_of(text: str) -> list[Stage]:
-    """Raises DockerfileRefused."""
+    """Parse a Dockerfile into stages. Raises DockerfileRefused."""
     stages: list[Stage] = []
     for instruction in _instructions(text):
         if instruction.word == "FROM":
@@ -124,7 +124,7 @@ def chain_of(stages: list[Stage], target: str) -> list[Stage]:
 
 
 def settings_of(stages: list[Stage], target: str) -> Settings:
-    """What containers of a target are started with."""
+    """Return what containers of a target are started with."""
     settings = Settings()
     for stage in chain_of(stages, target):
         for instruction in stage.instructions:
@@ -162,7 +162,7 @@ def _instruction(line: int, text: str) -> Instruction:
 
 
 def kept(paths: Iterable[str], ignore: str) -> list[str]:
-    """Those paths that a .dockerignore leaves: the last line that fits one, or a folder above it, says."""
+    """Return the paths that a .dockerignore leaves: the last line that matches a path or a folder above it decides."""
     lines = [line.strip() for line in ignore.splitlines() if line.strip() and not line.startswith("#")]
     rules = [(line.startswith("!"), _pattern(line.removeprefix("!").strip("/"))) for line in lines]
 

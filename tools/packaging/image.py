@@ -17,7 +17,7 @@ from tools.packaging import dockerfile, layers
 from tools.packaging.dockerfile import DockerfileRefused, Instruction, Settings, Stage, expanded
 
 RELEASES = {"debian:12-slim": "bookworm", "debian:13-slim": "trixie"}
-AUTHORITIES = "/run/authorities-of-the-builder.crt"  # whom this machine trusts: a builder behind a proxy of its own
+AUTHORITIES = "/run/authorities-of-the-builder.crt"  # trusted by this machine: for a builder behind a proxy
 OF_THE_BUILDER = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PIP_INDEX_URL")
 
 
@@ -29,7 +29,7 @@ class Image:
     settings: Settings
 
     def size(self) -> int:
-        """Bytes of its files over its base's."""
+        """Return the bytes of its files over its base's."""
         return sum(_bytes_of(folder) for folder in self.layers[1:])
 
 
@@ -63,7 +63,7 @@ class Builder:
         return Image(lower, dockerfile.settings_of(self.stages, target))
 
     def _marker(self, stage: Stage) -> Path:
-        """There once a stage is whole."""
+        """Return the file that exists once a stage is complete."""
         return self.scratch / "whole" / stage.name
 
     def _base(self, name: str) -> Path:
@@ -153,7 +153,7 @@ class Builder:
         return folder
 
     def _view(self, name: str, image: Image) -> Path:
-        """Another target's files as one folder."""
+        """Return another target's files as one folder."""
         root = layers.Root(self.scratch / "viewed" / name, image.layers, self.scratch / "views" / name)
         if not root.path.is_mount():
             root.mount()

@@ -30,7 +30,7 @@ pivot_root . .
 umount -l .
 exec chroot . "$@"
 """
-# In the root: where to be, as whom, with which rights
+# In the root: the directory, the user and the rights
 DROP = ["setpriv", "--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
 BEGIN = ["sh", "-c", 'cd "$0" && exec "$@"']
 
@@ -55,13 +55,13 @@ def remove(folder: Path) -> None:
 
 
 def files_allowed(wanted: int) -> int:
-    """How many open files this process may grant: a root without CAP_SYS_RESOURCE no more than its own limit."""
+    """Return how many open files this process may grant: a root without CAP_SYS_RESOURCE no more than its own limit."""
     tried = subprocess.run(["prlimit", f"--nofile={wanted}:{wanted}", "true"], check=False, capture_output=True)
     return wanted if tried.returncode == 0 else min(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
 def mount(*arguments: object) -> None:
-    """As the command does."""
+    """Call the command `mount` with these arguments."""
     subprocess.run(["mount", *map(str, arguments)], check=True)
 
 
@@ -92,7 +92,7 @@ class Root:
         (devices / "shm").mkdir()
 
     def unmount(self) -> None:
-        """With what is mounted in it."""
+        """Unmount the root, with what is mounted in it."""
         subprocess.run(["umount", "--recursive", str(self.path)], check=True)
 
     def show(self, source: Path, target: str, *, is_read_only: bool = False) -> None:
@@ -113,7 +113,7 @@ class Root:
 
 
 def ids_of(root: Path, user: str) -> tuple[str, str]:
-    """Number and group of whom an image names: by number, or by name in its own tables."""
+    """Return the user and group ids of an image's user, given by number or by a name in its own tables."""
     name, _colon, group = user.partition(":")
     for line in (root / "etc" / "passwd").read_text().splitlines():
         fields = line.split(":")
@@ -126,7 +126,7 @@ def command_in(
     root: Root, command: Sequence[str], *, environment: Mapping[str, str], ids: tuple[str, str] = ("0", "0"),
     directory: str = "/", host: str = "", is_read_only: bool = False, drops_rights: bool = False,
 ) -> list[str]:  # fmt: skip
-    """What runs a command in a root, to be run itself where its namespaces are new."""
+    """Return what runs a command in a root, to be run itself where its namespaces are new."""
     rights = [*DROP, f"--reuid={ids[0]}", f"--regid={ids[1]}", "--"] if drops_rights else []
     given = [f"{name}={value}" for name, value in environment.items()]
     within = ["env", "-i", *given, *rights, *BEGIN, directory, *command]
@@ -135,7 +135,7 @@ def command_in(
 
 
 def copy_into(root: Path, sources: Sequence[Path], target: str, directory: str) -> None:
-    """As COPY: a folder's content, or files, to a path that ends in `/`, is a folder, or is the one file's name."""
+    """Copy like COPY: a folder's content, or files; `target` ends in `/`, is a folder, or names the one file."""
     at = root / str(Path(directory) / target).lstrip("/")
     if target.endswith("/") or len(sources) > 1 or at.is_dir() or sources[0].is_dir():
         at.mkdir(parents=True, exist_ok=True)

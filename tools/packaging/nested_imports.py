@@ -30,7 +30,7 @@ class CannotNest(Exception):
 
 
 class _Change(NamedTuple):
-    """Bytes of one line to be replaced, from `start` to `end`."""
+    """A replacement for bytes of one line, from `start` to `end`."""
 
     line: int
     start: int
@@ -68,7 +68,7 @@ def _changes(tree: ast.Module, lines: list[bytes], file: str) -> Iterator[_Chang
 
 
 def _import_of(alias: ast.alias) -> str:
-    """One name of an `import`, as a statement that binds the same name to the same module."""
+    """Turn one name of an `import` into a statement that binds the same name to the same module."""
     if not _is_ours(alias.name) or alias.asname:
         outer = f"{OUTER}." if _is_ours(alias.name) else ""
         return f"import {outer}{alias.name}" + (f" as {alias.asname}" if alias.asname else "")
@@ -78,7 +78,7 @@ def _import_of(alias: ast.alias) -> str:
 
 
 def _refuse_other_names(tree: ast.Module, file: str, root: Path) -> None:
-    """Texts that are the name of a module of ours, but those given to `named`."""
+    """Refuse texts that are the name of a module in the packages, unless `named` is called with them."""
     allowed = {
         argument
         for node in ast.walk(tree)

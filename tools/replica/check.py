@@ -26,7 +26,7 @@ OF_THE_OTHER = {  # what to do where STORE's is the newer reign: nothing of it m
 
 
 def check(store: Path, other: str, shown: bool | None, as_json: bool) -> int:
-    """Compare the two logs."""
+    """Compare the two logs, and print the outcome; return the exit code."""
     own = LocalLog(open_log(store))
     with open_other(other) as its, progress("compare", shown) as update:
         outcome = relation(own, its, update)
@@ -49,7 +49,7 @@ def newer(own_epoch: int, its_epoch: int) -> str:
 
 
 def advice(store: str, other: str, own: LocalLog, its: LogView, outcome: Relation) -> str:
-    """What to do next, with the command to type."""
+    """Return what to do next, with the command to type."""
     rewind = f"slipstream replica rewind {store} --with {other}"
     match outcome.state:
         case State.IDENTICAL:

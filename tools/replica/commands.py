@@ -72,7 +72,7 @@ TIMEOUT = click.option(
 
 
 def _address(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
-    """Whom one can connect to: a role is noted at once, and a slave of nobody would copy nothing, in silence."""
+    """Check an option HOST:PORT: a role is noted at once, and a slave without a master would silently copy nothing."""
     if text is not None and host_port(text) is None:
         raise click.BadParameter(f"{text!r} is not HOST:PORT with a port from 1 to 65535")
     return text

@@ -16,7 +16,7 @@ from tools.replica.usage import is_address
 
 @contextmanager
 def open_other(text: str) -> Iterator[LogView]:
-    """That log, while it is looked at. Raises NotAStore, PeerUnreachable, NotOurs, and what opening a log raises."""
+    """Open the log for the block. Raises NotAStore, PeerUnreachable, NotOurs, and what opening a log raises."""
     if is_address(text):
         with RemotingClient(text, ANSWER_SECONDS, tls_of()) as client:
             yield LogPeer(client)

@@ -67,7 +67,7 @@ def promote(store: Path, force: bool, switch: bool, master: str | None, timeout:
 def _tell_promoted(
     store: Path, now: Running, old: Master | None, as_json: bool, *, is_switched: bool, fences: bool
 ) -> None:  # fmt: skip
-    """What it is now, and what becomes of the master before it: fenced is said only of one that fences itself."""
+    """Print what the broker is now, and what becomes of the master before it: fenced only where that fences itself."""
     begun, own_ha = epochs.read(store).entries[-1], _ha_address(now)
     lines = [
         f"{now.settings['brokerRole']}: {begun.broker} is the master of epoch {begun.epoch}, from offset"
@@ -96,14 +96,14 @@ def _tell_promoted(
 
 
 def _ha_address(broker: Running) -> str:
-    """Where it sends its log from, for the command that another broker follows it by."""
+    """Return where it sends its log from, for the command that another broker follows it by."""
     host, _port = split(str(broker.settings["storeHost"]))
     return host_and_port(host, int(broker.settings["haListenPort"]))
 
 
 @contextmanager
 def _alone(store: Path, broker: Running) -> Iterator[None]:
-    """No other command changes this broker's role meanwhile. Raises RoleRefused."""
+    """Keep other commands from changing this broker's role in the block. Raises RoleRefused."""
     fd = os.open(broker.region_directory / role_request.LOCK, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
@@ -221,7 +221,7 @@ def _await_role(
 
 
 def _refuse_outrun(store: Path) -> None:
-    """Raises RoleRefused where another broker has become the master meanwhile."""
+    """Raise RoleRefused where another broker has become the master meanwhile."""
     known = epochs.read(store)
     if known.is_fenced and known.fenced_by is not None:
         newer = known.fenced_by

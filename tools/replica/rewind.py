@@ -81,7 +81,7 @@ def forget(store: Path, as_json: bool) -> int:
 
 
 def _require_no_reign(store: Path) -> None:
-    """Raises NewerEpoch for the store of a promoted master that has heard of no newer one."""
+    """Raise NewerEpoch for the store of a promoted master that has heard of no newer one."""
     known = epochs.read(store)
     if known.is_here and known.role is SaidRole.MASTER and not known.is_fenced:
         why = f"its broker was promoted, and is the master of epoch {known.last_epoch}, the newest that is known here"
@@ -89,7 +89,7 @@ def _require_no_reign(store: Path) -> None:
 
 
 def _last_common(store: Path, other: str, give_up_newer: bool, shown: bool | None) -> tuple[int | None, str]:
-    """Where to cut, None where nothing is to go; or why that cannot be told. Raises NewerEpoch."""
+    """Return where to cut, None where nothing is to be cut; or why that is unknown. Raises NewerEpoch."""
     own = LocalLog(open_log(store))
     with open_other(other) as its, progress("compare", shown) as update:
         outcome, its_epoch = relation(own, its, update), epoch_of(its)

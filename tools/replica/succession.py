@@ -61,12 +61,12 @@ class Slave(NamedTuple):
 
     @property
     def said_remoting(self) -> str | None:
-        """Where its master answers, as that said when connected; None of RocketMQ's, and of an earlier version."""
+        """Return where its master answers, as that said when connected; None: RocketMQ's, or of an earlier version."""
         text = address_cursors.text_of(self.board.ha_client.remoting)
         return None if text == NOWHERE else text
 
     def circle(self) -> Circle:
-        """Whom it may ask. Raises OwnFileDamaged for a secret that cannot be read."""
+        """Return what is needed to ask for masters. Raises OwnFileDamaged for a secret that cannot be read."""
         settings = self.broker.settings
         servers = tuple(filter(None, str(settings.get("namesrvAddr", "")).split(";")))
         names = str(settings["brokerClusterName"]), str(settings["brokerName"])
@@ -80,18 +80,18 @@ class Slave(NamedTuple):
         return host_and_port(host, int(port) - 1) if host and port.isdecimal() and int(port) > 1 else None
 
     def log(self) -> OwnLog:
-        """Its log, as it is now."""
+        """Return this broker's log, as it is now."""
         settings, board = self.broker.settings, self.board
         files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))
         return OwnLog(files, reign.Extent(board.min_physical_offset.read(), board.max_physical_offset.read()))
 
     def standing(self) -> Standing:
-        """As what it would begin to reign."""
+        """Return the claim that this slave would make as a master."""
         return Standing(epochs.read(self.store).entries, is_master=True, is_confirmed=False)
 
 
 def master_of(slave: Slave, given: str | None) -> Master | None:
-    """Its present master, where that answers and is believed: at the address that a person gives, or with a proof."""
+    """Return the present master, if it answers: at the given address, or where it proves to be the master."""
     circle = slave.circle()
     if given is not None:
         return fencing.asked(circle, given, time.monotonic() + ANSWER_SECONDS)
@@ -104,7 +104,7 @@ def master_of(slave: Slave, given: str | None) -> Master | None:
 
 
 def refuse_beside_master(slave: Slave, given: str | None) -> None:
-    """Raises RoleRefused while a master lives: two would write two histories. One that dies may do so."""
+    """Raise RoleRefused while a master is alive: two would write two histories. A dying one gets a moment."""
     store, until = slave.store, time.monotonic() + GRACE_SECONDS
     circle = slave.circle()._replace(peers=tuple(filter(None, (given, *slave.circle().peers))))
     while True:
@@ -163,8 +163,10 @@ def switch(slave: Slave, old: Master | None, epoch: int, until: float) -> None:
 
 
 def require_same_history(slave: Slave, old: Master) -> None:
-    """Raises RoleRefused unless this log is a part of that one, by its reigns and its bytes: a log that is longer or
-    another one would take the place of messages that are acknowledged."""
+    """Raise RoleRefused unless this log is a part of the master's, by its reigns and its bytes.
+
+    A log that is longer, or another one, would replace messages that are acknowledged.
+    """
     own_log, extent = slave.log(), _asked(slave.store, old.address)
     entries, its = slave.standing().entries, standing_of(extent).entries
     compare = f"`slipstream replica check {slave.store} --with {old.address}` says which log has what"
@@ -199,7 +201,7 @@ def _asked(store: Path, address: str) -> Extent:
 
 
 def _await_extent(store: Path, address: str, until: float) -> Extent:
-    """What that broker says of itself once it is no master. Raises RoleRefused."""
+    """Return what that broker says of itself once it is no master. Raises RoleRefused."""
     why = "it does not answer"
     while time.monotonic() < until:
         try:
@@ -217,8 +219,10 @@ def _await_extent(store: Path, address: str, until: float) -> Extent:
 
 
 def require_no_living(store: Path, given: str | None) -> None:
-    """As `refuse_beside_master`, of a store without a broker: asked are those that its broker has met. Its next start,
-    which knows the settings, asks the others. Raises RoleRefused."""
+    """Refuse like `refuse_beside_master`, for a store without a broker: only brokers that it met are asked.
+
+    Its next start, which knows the settings, asks the others. Raises RoleRefused.
+    """
     circle = Circle("", "", "", (), tuple(filter(None, (given, *peers.read(store)))), b"", tls_of(), _no_log)
     for address in circle.peers:
         one = fencing.asked(circle, address, time.monotonic() + ANSWER_SECONDS, is_of_any_name=True)

@@ -31,14 +31,14 @@ SECONDS, MESSAGES_OF_ONE_MAX = 10.0, 1 << 20
 
 
 class Undelivered(NamedTuple):
-    """How many of each; `is_whole` is False where time was over, or something could not be read, before the end."""
+    """The counts of each kind; `is_whole` False: time was over, or something could not be read, before the end."""
 
     timers: int
     popped: int
     is_whole: bool
 
     def lines(self) -> list[str]:
-        """For people; none where there is nothing."""
+        """Return the lines for people; an empty list where nothing is pending."""
         least = "" if self.is_whole else "at least "
         said = []
         if self.timers:
@@ -103,7 +103,7 @@ def _timers(store: Path, wheel: Iterator[Message]) -> int:
 
 
 def _revived(store: Path) -> dict[tuple[str, int], int]:
-    """Up to where the master's revive service had come, by topic and queue."""
+    """Return how far the master's revive service was, by topic and queue."""
     path, offsets = store / CONFIG / CONSUMER_OFFSETS, dict[tuple[str, int], int]()
     table = json_files.read(path).get("offsetTable") if path.is_file() else None
     for key, queues in (table.items() if isinstance(table, dict) else ()):
@@ -114,7 +114,7 @@ def _revived(store: Path) -> dict[tuple[str, int], int]:
 
 
 def _popped(message: Message) -> int:
-    """How many messages a checkpoint stands for; 0 for acknowledgements, and for what is none."""
+    """Return how many messages a checkpoint stands for; 0 for acknowledgements and invalid ones."""
     if message.properties.get(TAGS) != CHECKPOINT_TAG:
         return 0
     try:

@@ -1,4 +1,4 @@
-"""What `slipstream replica` cannot do as it is asked to: told from the arguments alone, before its work is loaded."""
+"""Checks the arguments of `slipstream replica` before its work is loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_address(text: str) -> bool:
 
 
 def check(other: str, **_others: object) -> None:
-    """Raises NotAStore."""
+    """Check the arguments of `replica check`. Raises NotAStore."""
     if is_address(other):
         return
     if not Path(other).is_dir():
@@ -28,7 +28,7 @@ def check(other: str, **_others: object) -> None:
 
 
 def rewind(store: Path, to: int | None, other: str | None, **_others: object) -> None:
-    """Raises NotReadable, NotAStore, StoreLocked."""
+    """Check the arguments of `replica rewind`. Raises NotReadable, NotAStore, StoreLocked."""
     if (to is None) == (other is None):
         raise NotReadable("give either --to OFFSET or --with OTHER")
     if other is not None:
@@ -37,5 +37,5 @@ def rewind(store: Path, to: int | None, other: str | None, **_others: object) ->
 
 
 def forget(store: Path, **_others: object) -> None:
-    """Raises StoreLocked."""
+    """Check the arguments of `replica forget`. Raises StoreLocked."""
     require_idle(store_directory(store))

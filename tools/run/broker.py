@@ -58,7 +58,7 @@ def broker(file: str, roles: tuple[str, ...], detach: bool, log_file: str | None
     _keep_log_out_of(config)
     from engine.net import log_lines
     from engine.reload import Reload
-    from engine.supervisor import run_broker  # some time later: what keeps it from running is told at once
+    from engine.supervisor import run_broker  # loading takes a while: what keeps it from running is reported before
     from tools.run.sidecar_role import opened as open_sidecar
 
     log_lines.configure(config)
@@ -82,7 +82,7 @@ def broker(file: str, roles: tuple[str, ...], detach: bool, log_file: str | None
 
 
 def _keep_log_out_of(config: BrokerConfig) -> None:
-    """Raises StartRefused for a log among the files of the store, one of which it could be."""
+    """Raise StartRefused for a log file inside the store, where it could be taken for one of its files."""
     if config.log_file is None:
         return
     file = config.log_file.resolve()

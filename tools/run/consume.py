@@ -20,7 +20,7 @@ def consume(
     group: str, topic: str, name_servers: str, broker: str | None, tls_config: str | None, timeout: float, tags: str,
     begin: str | int, count: int | None, follow: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Until its end; Ctrl-C commits what was printed. FOUND where a body was not printed.
+    """Consume until the end; Ctrl-C commits what was printed. Return FOUND where a body was not printed.
 
     Raises ClientError, PeerRefused, PeerUnreachable.
     """
@@ -49,7 +49,7 @@ async def _print(cluster: Cluster, consumer: Consumer, count: int | None, follow
 
 
 def _text(message: Message) -> str | None:
-    """What is printed of a message; None, and a word on standard error, where its body cannot be."""
+    """Return what is printed of a message; None, and a word on standard error, where its body cannot be."""
     inner = inner_messages(message)
     if inner is not None:
         texts = [_text(each) for each in inner]

@@ -27,7 +27,7 @@ GRPC_TALKS = "GRPC_VERBOSITY"
 
 
 class Setting(NamedTuple):
-    """What a broker's file says of a store that is to be served."""
+    """The settings of a store to be served, as its broker's file has them."""
 
     store: Path
     tls_config: Path | None = None
@@ -49,7 +49,7 @@ def serve(
     write_token = _write_token(writable, write_token_file, token)
     allowed = setting.allowed if allow is None else _allow_list(allow)
     os.environ.setdefault(GRPC_TALKS, "NONE")  # it would tell of each handshake that fails, on our standard error
-    from engine.net import log_lines  # what is wrong with the arguments is told without Arrow, which is loaded here
+    from engine.net import log_lines  # wrong arguments are reported without Arrow, which is loaded here
     from spark_bridge.flight.served import ServedStore
     from spark_bridge.flight.server import Certificate, FlightServer, Writers
     from spark_bridge.flight.streams import Limits
@@ -77,7 +77,7 @@ def serve(
 
 
 def _setting(store: Path | None, file: str | None) -> Setting:
-    """Which store, and what its broker's file says. Raises FlightRefused, ConfigError."""
+    """Return the store, and what its broker's file says. Raises FlightRefused, ConfigError."""
     from spark_bridge.flight.errors import FlightRefused
 
     if (store is None) == (file is None):
@@ -96,7 +96,7 @@ def _setting(store: Path | None, file: str | None) -> Setting:
 
 
 def _check_exposure(host: str, *, has_tls: bool, has_token: bool, no_token: bool, expose: bool) -> None:
-    """Raises FlightRefused for what would let others read what they should not."""
+    """Raise FlightRefused for settings that would let others read what they should not."""
     from spark_bridge.flight.errors import FlightRefused
 
     if has_token and no_token:
@@ -161,7 +161,7 @@ def _tls(path: Path | None) -> tuple[bytes, bytes, bytes | None] | None:
     from engine.settings import tls_file
 
     file = tls_file.load(path)
-    of_server(file)  # what cannot be used is told as every port of ours tells it
+    of_server(file)  # an unusable file fails here as at every other port
     own = file.server_own
     assert own is not None
     if own.password:
@@ -174,7 +174,7 @@ def _tls(path: Path | None) -> tuple[bytes, bytes, bytes | None] | None:
 
 
 def _allow_list(text: str) -> AllowList:
-    """Raises FlightRefused."""
+    """Parse the addresses of `--allow`. Raises FlightRefused."""
     from engine.protocol.access.allow_list import parsed
     from spark_bridge.flight.errors import FlightRefused
 

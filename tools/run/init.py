@@ -88,13 +88,13 @@ def init(
 
 
 def metrics_port(listen_port: int) -> int:
-    """As far from RocketMQ's 5557 as listenPort is from 10911, so that brokers of one host keep apart."""
+    """Return a port as far from RocketMQ's 5557 as listenPort is from 10911, so that brokers on one host differ."""
     beside = DEFAULT_PORT + listen_port - LISTEN_PORT
     return beside if beside > 0 else listen_port + DEFAULT_PORT
 
 
 def _properties(settings: dict[str, str]) -> str:
-    """What is given as lines, all else of `SHOWN` as comments with its default."""
+    """Return what is given as lines, all else of `SHOWN` as comments with its default."""
     from engine.settings.key_names import BY_NAME
 
     lines = [
@@ -111,7 +111,7 @@ def _properties(settings: dict[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """As a properties file has it: ASCII alone, other characters by their numbers of UTF-16."""
+    """Escape a value for a properties file: ASCII alone, other characters as UTF-16 code units."""
     plain = value.replace("\\", "\\\\")
     units = plain.encode("utf-16-be", "surrogatepass")
     codes = [int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2)]

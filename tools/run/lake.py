@@ -72,7 +72,7 @@ def _load_all(tables: Tables, request: Request, as_json: bool) -> None:
 
 
 def _follow(tables: Tables, request: Request, store: Sequence[str], every_s: float, as_json: bool) -> None:
-    """Until a signal to stop; what is being committed then is."""
+    """Load until a signal to stop; a commit under way is finished."""
     from engine.net import log_lines
     from tools.run.ready_line import announce
     from tools.run.service_manager import ServiceManager
@@ -118,7 +118,7 @@ def _given(more: tuple[str, ...]) -> dict[str, str]:
 
 
 def _decoding(decode: str | None, schema_file: str | None, message: str | None) -> dict[str, str]:
-    """Raises InvalidOption, OSError."""
+    """Return the options for decoding bodies. Raises InvalidOption, OSError."""
     from spark_bridge.options.values import InvalidOption
 
     if decode is None and schema_file is not None:
@@ -138,7 +138,7 @@ def _decoding(decode: str | None, schema_file: str | None, message: str | None) 
 
 
 def _text(schema_file: str) -> str:
-    """Raises InvalidOption, OSError."""
+    """Return the text of a schema file. Raises InvalidOption, OSError."""
     from spark_bridge.options.values import InvalidOption
 
     with Path(schema_file).open("rb") as file:

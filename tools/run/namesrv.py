@@ -48,7 +48,7 @@ def serve(
 
 
 def _shown(listening: socket.socket, kv_path: Path) -> dict[str, str]:
-    """What administrators see of the settings, under RocketMQ's names, beside those that they may change."""
+    """Return what administrators see of the settings, under RocketMQ's names, beside those that they may change."""
     host, port, *_more = listening.getsockname()
     return {"bindAddress": host, "kvConfigPath": os.fspath(kv_path), "listenPort": str(port)}
 

@@ -13,7 +13,7 @@ from tools.common.given_path import GivenPath
 from tools.run.serving_commands import ServerCommand
 
 KV_FILE, PORT = "kvConfig.json", 9876
-EVERY_HOST = "0.0.0.0"  # whose name server it is cannot be told from a file: brokers of all hosts may be meant
+EVERY_HOST = "0.0.0.0"  # a file does not say which brokers it is for: brokers on all hosts may be meant
 
 
 @click.command(cls=ServerCommand)
@@ -56,7 +56,7 @@ def namesrv(
     from engine.settings.name_server_keys import log_settings_of
 
     how = server_tls(written.get("tls_server_mode", TlsMode.PERMISSIVE), written.get("tls_config_file"))
-    from tools.run.namesrv import serve  # some time later: what keeps it from serving is told at once
+    from tools.run.namesrv import serve  # loading takes a while: what keeps it from serving is reported before
     from tools.run.namesrv_file import NameServerFile
 
     flags = {"order_message_enable": order_message_enable, "support_acting_master": support_acting_master}
@@ -70,7 +70,7 @@ def namesrv(
 
 
 def _written(file: str | None) -> dict[str, Any]:
-    """What the file says. Raises ConfigError."""
+    """Return what the file says. Raises ConfigError."""
     if file is None:
         return {}
     from engine.settings import name_server_keys

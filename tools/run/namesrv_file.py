@@ -29,7 +29,7 @@ class NameServerFile:
         self._level = name_server_keys.log_settings_of(written).log_level
 
     def reader(self, settings: LiveSettings) -> Callable[[], str]:
-        """What reads it again for these settings, and says in a line what that came to."""
+        """Return the function that reads the file again for these settings, and says in a line what that came to."""
         return lambda: self._read(settings)
 
     def _read(self, settings: LiveSettings) -> str:

@@ -46,7 +46,7 @@ class Interrupt:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Not in here; afterwards. Raises KeyboardInterrupt."""
+        """Hold interrupts back in the block. Raises KeyboardInterrupt afterwards."""
         self.held = True
         try:
             yield
@@ -92,7 +92,7 @@ class Lines:
         self.number = 1  # of the first line that was not taken yet
 
     def batches(self, lines_max: int) -> Iterator[list[bytes]]:
-        """As many at a time as are there: a slow pipe's lines do not wait for a full batch.
+        """Yield the lines that are there, in batches: a slow pipe's lines do not wait for a full batch.
 
         Raises LineRefused when a line has no end within what a message may have; those before it were given.
         """
@@ -114,7 +114,7 @@ class Lines:
 
 
 class Tally:
-    """What was sent so far, and what became of it."""
+    """The count of what was sent so far, and what became of it."""
 
     def __init__(self) -> None:
         self.statuses: Counter[str] = Counter()
@@ -122,7 +122,7 @@ class Tally:
         self.began = time.monotonic()
 
     def add(self, status: str, bodies: list[bytes]) -> None:
-        """Count an answered batch."""
+        """Count a batch with its status."""
         self.statuses[status] += len(bodies)
         self.bytes += sum(map(len, bodies))
 
@@ -132,7 +132,7 @@ class Tally:
         return not any(count for status, count in self.statuses.items() if status != "PUT_OK")
 
     def summary(self) -> str:
-        """One line for people."""
+        """Return the tally as one line for people."""
         seconds = max(time.monotonic() - self.began, 1e-9)
         acknowledged = self.statuses["PUT_OK"]
         sent = how_many(acknowledged, "message")
@@ -143,7 +143,7 @@ class Tally:
         return "; ".join(parts)
 
     def json(self, *, interrupted: bool = False) -> str:
-        """One line for programs."""
+        """Return the tally as one JSON line."""
         fields = {
             "statuses": dict(self.statuses), "bytes": self.bytes, "emptyLines": self.empty_lines,
             "seconds": time.monotonic() - self.began, "interrupted": interrupted,
@@ -198,7 +198,7 @@ def produce(
 
 
 class Sending(NamedTuple):
-    """Where messages go, and what they all have."""
+    """The place where messages go, and the tag and key of all."""
 
     producer: Producer
     topic: str
@@ -206,7 +206,7 @@ class Sending(NamedTuple):
     key: str | None
 
     def send(self, bodies: list[bytes], tally: Tally) -> None:
-        """As one batch."""
+        """Send the bodies as one batch, and count them."""
         result = self.producer.send_batch(self.topic, bodies, tags=self.tag, keys=self.key)
         assert result is not None
         tally.add(result.status.name, bodies)

@@ -1,4 +1,4 @@
-"""The line that says that a server serves, to whoever started it; who has gone meanwhile keeps it from nothing."""
+"""The line that says that a server serves, printed for its caller; a closed output does not stop the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 def announce(line: str) -> None:
-    """To standard output; nowhere where that cannot be written: its terminal or its reader may have gone."""
+    """Print a line to standard output; do nothing where its terminal or reader has gone."""
     try:
         click.echo(line)
     except OSError:

@@ -17,7 +17,7 @@ TOPIC = click.option("-t", "--topic", required=True, help="Which topic.")
 
 
 def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say whom to ask."""
+    """Add the options that say which brokers to reach, with TLS and timeout."""
     for option in (
         click.option("--timeout", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Seconds."),
         click.option("--tls-config", help="TLS, with this tls.properties file of RocketMQ."),

@@ -16,7 +16,7 @@ BEATS = 3  # in the time after which the manager would end us
 
 
 class ServiceManager:
-    """Of this process. `environment` is what the manager gave it."""
+    """Notifies the service manager of this process. `environment` is what the manager gave it."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         name = environment.get("NOTIFY_SOCKET", "")
@@ -27,15 +27,15 @@ class ServiceManager:
         self._beat_ns = 0
 
     def ready(self, status: str) -> None:
-        """It serves; `status` is what `systemctl status` shows of it, a line."""
+        """Report that the broker serves; `status` is the line that `systemctl status` shows."""
         self._say(f"READY=1\nSTATUS={' '.join(status.split())}")
 
     def reloading(self) -> None:
-        """It reads its file again; `ready` is to follow. With the time, by which Type=notify-reload knows which one."""
+        """Report that the file is read again; `ready` follows. The time says which reading, for Type=notify-reload."""
         self._say(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // NS_PER_US}")
 
     def beat(self) -> None:
-        """It still turns. To be called in every turn."""
+        """Feed the watchdog; call it in every turn."""
         now_ns = time.monotonic_ns()
         if self._every_ns and now_ns - self._beat_ns >= self._every_ns:
             self._beat_ns = now_ns

@@ -63,7 +63,7 @@ WantedBy=multi-user.target
 
 
 def command() -> list[str]:
-    """What starts `slipstream` as it was started now."""
+    """Return what starts `slipstream` as it was started now."""
     script = Path(sys.executable).with_name("slipstream")
     if script.is_file():
         return [str(script)]
@@ -73,7 +73,7 @@ def command() -> list[str]:
 
 
 def unit_text(name: str, file: str, directory: Path, properties: Path, user: str) -> str:
-    """The unit of a broker; `user` is whom it runs as, empty for root."""
+    """Return the unit of a broker; `user` is the user it runs as, empty for root."""
     started = [_quoted(word.replace("$", "$$")) for word in (*command(), "broker", "-c", str(properties))]
     return UNIT.format(
         name=_percents_kept(name), file=file, directory=_quoted(str(directory)), command=" ".join(started),
@@ -82,7 +82,7 @@ def unit_text(name: str, file: str, directory: Path, properties: Path, user: str
 
 
 def _quoted(word: str) -> str:
-    """As systemd reads it: in quotes where there are blanks, without specifiers."""
+    """Quote a word for systemd: in quotes where it has blanks, without specifiers."""
     kept = _percents_kept(word)
     if not any(character in kept for character in " \t\"'\\;"):
         return kept

@@ -43,7 +43,7 @@ class NotServed(Exception):
 
 
 def wait(store: str, wanted: str, timeout: float) -> int:
-    """Until the broker on STORE serves, or is as `wanted`. Raises NoBroker, NotInTime, NotServed."""
+    """Wait until the broker on STORE serves, or is as `wanted`. Raises NoBroker, NotInTime, NotServed."""
     await_broker(store, wanted, timeout, lambda: False)
     return 0
 
@@ -67,7 +67,7 @@ def await_broker(store: str, wanted: str, timeout: float, has_ended: Callable[[]
 
 
 def _looked_at(store: str, pid: int) -> HaStatus | None:
-    """None while nobody serves there. Raises NotServed."""
+    """Return None while nobody serves there. Raises NotServed."""
     try:
         running = extent.require_running(store)
         if pid not in (0, running.pid):

@@ -37,13 +37,13 @@ RESTS_BUSY, LOOK_MS, IDLE_MS_MAX = 9, 100, 1000
 
 
 class Growth:
-    """How fast the log grows, over a tenth of a second or what there was between two looks."""
+    """The growth of the log, over a tenth of a second or what there was between two looks."""
 
     def __init__(self) -> None:
         self._end, self._at_ms, self._rate = -1, 0, 0.0
 
     def bytes_a_second(self, end: int, now_ms: int) -> float:
-        """As of the last look that was long enough after the one before."""
+        """Return the growth since the last look that was long enough ago."""
         passed_ms = now_ms - self._at_ms
         if self._end < 0 or passed_ms >= LOOK_MS:
             self._rate = (end - self._end) * 1000 / passed_ms if self._end >= 0 else 0.0
@@ -91,7 +91,7 @@ class Sidecar:
         waiting.await_change(self._board.segment_request_offset, self._request, timeout_ms)
 
     def close(self) -> None:
-        """Nothing half done stays."""
+        """Close the keeper, which removes what is half done."""
         self._keeper.close()
 
     def _publish(self) -> None:
@@ -117,7 +117,7 @@ def opened(config: BrokerConfig, board: Board) -> Sidecar:
 
 
 def yield_to_others() -> None:
-    """This process: the least CPU time, the disk when nobody else wants it, and the first to go for want of memory."""
+    """Give this process the least CPU time, the idle disk, and the first place when memory runs out."""
     os.nice(NICENESS)
     with suppress(OSError, psutil.Error):  # what a container's rules forbid is done without
         psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)

@@ -23,7 +23,10 @@ ANSWER_SECONDS = 10.0
 
 
 def overview(store: str, group: str | None = None) -> Json:
-    """What the broker on STORE says of clients and groups, and what its fronts count. Raises NoBroker, PeerRefused."""
+    """Return what the broker on STORE says of clients and groups, and what its fronts count.
+
+    Raises NoBroker, PeerRefused.
+    """
     running = extent.require_running(store)
     board = Board.attach(running.region_directory)
     try:

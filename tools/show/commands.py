@@ -19,7 +19,7 @@ WATCH = click.option("--watch", is_flag=True, help="Again each second, until Ctr
 
 
 def shown_by(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
-    """As `done_by`, for a broker that runs on `store`: that none runs is told before the view is loaded."""
+    """Make a command like `done_by`, for a store's running broker; without one, it fails before the view is loaded."""
 
     def declared(declaration: Callable[[], None]) -> Callable[..., Any]:
         show = done_by(where)(declaration)

@@ -28,7 +28,7 @@ class Lines:
         self._heading, self._names = f"{padded[0]}  {HEADINGS[3]:>{VALUE_CELLS}}", padded[1:]
 
     def now(self) -> list[str]:
-        """With the values of this moment."""
+        """Return the lines with the values of this moment."""
         values = self._counters.words[: len(self._names) * WORDS_PER_SLOT : WORDS_PER_SLOT].tolist()
         pairs = zip(self._names, values, strict=True)
         return [self._heading, *(f"{name}  {value:>{VALUE_CELLS}}" for name, value in pairs)]

@@ -28,7 +28,7 @@ def explain(target: str, as_json: bool) -> int:
 
 
 def _of_file(file: str) -> Explanation:
-    """Of a broker.properties file. Raises ConfigError."""
+    """Explain the settings of a broker.properties file. Raises ConfigError."""
     config, warnings = load(file)
     for warning in warnings:
         click.echo(f"slipstream: warning: {warning}", err=True)

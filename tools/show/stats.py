@@ -59,7 +59,7 @@ def _topics(stats: StoreStats) -> RenderableType:
 
 
 def render(stats: StoreStats) -> RenderableType:
-    """The whole view."""
+    """Return the whole view for the terminal."""
     since = runtime_text(stats.now_ms - stats.boot_ms)
     heading = (
         f"{stats.broker_name}  {stats.role}  {stats.store}\nsince its start {since}: "

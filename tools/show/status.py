@@ -35,7 +35,7 @@ FOLLOWERS = {"flushed_offset": "flushed", "reput_from_offset": "dispatched", "co
 
 
 def _cut(text: str, width: int, style: str = "") -> Text:
-    """One line of so many cells."""
+    """Cut a text to one line of `width` cells."""
     line = Text(printable(text), style=style)
     line.truncate(width, overflow="ellipsis")
     return line
@@ -70,7 +70,7 @@ def _size(count: float | None) -> str:
 
 
 def _replicas(status: Status, width: int) -> Iterator[Text]:
-    """Those that are farthest behind first."""
+    """Yield the replicas' lines, those farthest behind first."""
     connections = status.connections
     if not connections:
         if status.client is None:
@@ -187,7 +187,7 @@ def side_by_side(statuses: list[Status]) -> Table:
 
 
 def _width() -> int:
-    """Of the terminal; a pipe or a file has the usual one's."""
+    """Return the terminal's width; WIDTH for a pipe or a file."""
     console = screen.plain_console()
     return console.width if console.is_terminal else WIDTH
 

@@ -48,7 +48,7 @@ A broker that ends is waited for (--wait): it is shown again when it is back.
 
 
 class Top(App[None]):
-    """`slipstream top`."""
+    """The application behind `slipstream top`."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -94,7 +94,7 @@ class Top(App[None]):
         self._asked_ms = 0
 
     def compose(self) -> ComposeResult:
-        """From above."""
+        """Lay the widgets out from top to bottom."""
         yield Static(id="head", markup=False)
         yield Static(id="pipeline", markup=False)
         yield Static(HELP, id="help", markup=False)
@@ -114,7 +114,7 @@ class Top(App[None]):
         self.call_after_refresh(self.look)
 
     def on_unmount(self) -> None:
-        """Unmap."""
+        """Unmap the broker's shared memory."""
         self._let_go()
 
     def on_resize(self, _event: Resize) -> None:
@@ -129,7 +129,7 @@ class Top(App[None]):
         return self.query_one(f"#{VIEWS[self._active].name}", Panel)
 
     def look(self) -> None:
-        """Once more, at the broker that is there now."""
+        """Look once more, at the broker that is there now."""
         if self._is_stopped or self.error is not None:
             return
         try:
@@ -158,7 +158,7 @@ class Top(App[None]):
             self.broker = None
 
     def draw(self) -> None:
-        """The last look."""
+        """Draw what the last look found."""
         look = self.last
         if look is None or not self.is_running:
             return
@@ -208,7 +208,7 @@ class Top(App[None]):
         self.draw()
 
     def action_view(self, number: int) -> None:
-        """One of the five."""
+        """Show one of the five views."""
         for panel in self.query(Panel):
             panel.remove_class("shown")
         self._active = number
@@ -219,25 +219,25 @@ class Top(App[None]):
         self.call_after_refresh(self.draw)
 
     def action_next(self, by: int) -> None:
-        """The view beside."""
+        """Show the next view, or the one before."""
         self.action_view((self._active + by) % len(VIEWS))
 
     def action_move(self, by: int) -> None:
-        """The cursor."""
+        """Move the cursor by some rows."""
         self.panel.move(by)
 
     def action_page(self, by: int) -> None:
-        """By what is seen."""
+        """Move the cursor by some screens."""
         self.panel.move(by * max(1, self.panel.size.height - 1))
 
     def action_closer(self) -> None:
-        """At the row."""
+        """Look closely at the row under the cursor."""
         if self.panel.enter():
             self.query_one("#panels").add_class("close")
             self.call_after_refresh(self.draw)
 
     def action_leave(self) -> None:
-        """From the filter, the help, or a closer look."""
+        """Leave the filter, the help, or a closer look."""
         if self.query_one("#filter").display:
             self._end_filter("")
         elif self.query_one("#help").display:
@@ -248,12 +248,12 @@ class Top(App[None]):
             self.call_after_refresh(self.draw)
 
     def action_sort(self) -> None:
-        """By the next column."""
+        """Sort by the next column."""
         self.panel.sort()
         self.draw()
 
     def action_turn(self) -> None:
-        """The other way round."""
+        """Turn the order of rows round."""
         self.panel.is_turned = not self.panel.is_turned
         self.draw()
 
@@ -263,7 +263,7 @@ class Top(App[None]):
         self.draw()
 
     def action_help(self) -> None:
-        """Shown, or not."""
+        """Show or hide the help."""
         is_shown = not self.query_one("#help").display
         self.query_one("#help").display = is_shown
         self.query_one("#panels").display = not is_shown
@@ -271,14 +271,14 @@ class Top(App[None]):
             self.action_view(self._active)
 
     def action_filter(self) -> None:
-        """Ask for a text."""
+        """Ask for the text to filter by."""
         box = self.query_one("#filter", Input)
         box.value, box.display = self.panel.filter, True
         self.query_one("#foot").display = False
         box.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """The filter is typed."""
+        """Filter by the text that was typed."""
         self._end_filter(event.value)
 
     def _end_filter(self, text: str) -> None:
@@ -286,6 +286,6 @@ class Top(App[None]):
         self.action_view(self._active)
 
     def action_interrupt(self) -> None:
-        """Ctrl-C."""
+        """Exit after Ctrl-C, and note that."""
         self.was_interrupted = True
         self.exit()

@@ -124,7 +124,7 @@ def _role(row: RoleFigures, look: Look) -> Details:
 def details_of(
     view: View, row: Any, look: Look, broker: LiveBroker, members: Sequence[str] | None, width: int, glyphs: Glyphs
 ) -> Details:  # fmt: skip
-    """Of one row of a view; `members`: of a group, None while they are asked for."""
+    """Return the details of one row of a view; `members`: a group's clients, None while they are not known."""
     makers: dict[str, Callable[[], Details]] = {
         "replicas": lambda: _replica(row, look, width, glyphs), "topics": lambda: _topic(row, broker),
         "producers": lambda: _ring(row), "consumers": lambda: _group(row, broker, members),

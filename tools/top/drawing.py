@@ -12,7 +12,7 @@ from engine.net.printable import printable
 
 
 class Glyphs(NamedTuple):
-    """What is drawn with."""
+    """Characters that curves and tables are drawn with."""
 
     steps: str
     arrow: str
@@ -26,7 +26,7 @@ ASCII = Glyphs("_.-=+*%#", "->", "~", "^", "v")
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:
-    """Those that the terminal can show."""
+    """Return the characters that the terminal can show."""
     return UNICODE if (encoding or "").lower().replace("-", "") == "utf8" else ASCII
 
 

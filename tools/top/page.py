@@ -17,7 +17,7 @@ STAGE_CELLS_MAX = 30
 
 
 def head(look: Look, width: int) -> list[Text]:
-    """Who it is, and what is wrong."""
+    """Return the lines that say which broker it is, and what is wrong."""
     ha = look.replication
     who = f"{ha.broker_name}  {ha.role}  {ha.state}  up {seconds_text(look.up_seconds)}  {look.store}"
     lines = [line_of(who, width, "bold")]

@@ -16,7 +16,7 @@ CURSOR = "reverse"
 
 
 class Panel(Static):
-    """Of one view. The cursor stays on its row, wherever the row goes."""
+    """One view's rows. The cursor stays on its row, wherever the row moves."""
 
     can_focus = True
 
@@ -33,7 +33,7 @@ class Panel(Static):
 
     @property
     def row(self) -> Any:
-        """The one that is pointed at; None where there is none."""
+        """Return the row under the cursor; None where the view is empty."""
         return self.rows[self._at] if self.rows else None
 
     def show(self, title: str, rows: Sequence[Any]) -> None:
@@ -65,16 +65,16 @@ class Panel(Static):
         return self.is_close
 
     def leave(self) -> None:
-        """Back to the view."""
+        """Go back from a row to the view."""
         self.is_close, self._first = False, 0
 
     def sort(self) -> None:
-        """By the next column."""
+        """Sort by the next column."""
         at = -1 if self.column is None else self.column
         self.column, self.is_turned = (at + 1) % len(self.view.columns), False
 
     def draw(self) -> None:
-        """What there is room for."""
+        """Draw the lines for which there is room."""
         width, height = self.size.width, self.size.height
         if width <= 0 or height <= 0:
             return

@@ -17,7 +17,7 @@ WIDTH = 80
 
 
 def run(store: str, once: bool, interval: float, wait: float) -> int:
-    """Until it is ended, or once. Raises NoBroker once the broker has been gone for `wait` seconds."""
+    """Run until it is ended, or print once. Raises NoBroker once the broker has been gone for `wait` seconds."""
     if once:
         _print_once(store, interval)
         return 0

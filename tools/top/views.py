@@ -50,7 +50,7 @@ class Replica(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """What one panel shows."""
+    """Rows, columns and order of one panel."""
 
     name: str
     title: Callable[[Look], str]
@@ -69,7 +69,7 @@ def _rate(count: float | None) -> str:
 
 
 def _count(number: float) -> str:
-    """In seven cells, mostly."""
+    """Format a number in about seven cells."""
     for step, unit in ((1e12, "T"), (1e9, "G"), (1e7, "M")):
         if number >= step:
             return f"{number / (1e6 if unit == 'M' else step):,.1f}{unit}"
@@ -225,7 +225,7 @@ def heading(view: View, width: int, column: int | None, turned: bool, glyphs: Gl
 
 
 def row_line(view: View, row: Any, width: int, glyphs: Glyphs, style: str = "") -> Text:
-    """One row; `style`: of what is no curve."""
+    """Return one row's line; `style` applies to all but the curve."""
     widths, curve_cells = widths_of(view, width)
     parts = [
         fitted(of.text(row), cells, to_right=of.to_right and of.width > 0, cut=glyphs.cut)

@@ -19,7 +19,7 @@ def start(console: Console, said: Json) -> Json:
 
 
 def cancel(console: Console, said: Json) -> Json:
-    """End a check."""
+    """End a check that runs."""
     return console.jobs.cancel(_asked(console, said).whole("number", 1) or 0)
 
 

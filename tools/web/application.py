@@ -58,7 +58,7 @@ def _exact(value: Any) -> Any:
 
 
 def problem(error: Exception) -> tuple[int, Json]:
-    """Status and words of one of our errors, or the system's. Bugs are logged, and told without their words."""
+    """Return the status and words of a Slipstream error, or the system's. A bug is logged; its text is not sent."""
     if isinstance(error, Refused):
         return error.status, {"code": error.code, "error": str(error)}
     code = getattr(error, "code", None)
@@ -79,7 +79,7 @@ async def _nowhere(_request: Request, _error: Exception) -> Response:
 
 
 async def answered(work: Callable[[], Awaitable[Json]]) -> Response:
-    """What `work` makes, or what is wrong, as JSON."""
+    """Return what `work` makes, or what is wrong, as JSON."""
     try:
         status, value = 200, await work()
     except Exception as error:

@@ -27,12 +27,12 @@ class Door(H11Protocol):
         self._stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """It has to ask something soon, and goes at once where too many are silent."""
+        """Give the client a limited time to ask; where too many are silent, close at once."""
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """A request's head, perhaps."""
+        """Look for a whole request head among the bytes."""
         super().data_received(data)
         self._look()
 
@@ -42,17 +42,17 @@ class Door(H11Protocol):
         self._look()
 
     def pause_writing(self) -> None:
-        """It does not take its answer."""
+        """Give the client a limited time to read its response."""
         super().pause_writing()
         self._stuck = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It does."""
+        """Stop the timeout on writing: the client reads its response again."""
         super().resume_writing()
         self._take_off()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Stop the timeouts of a closed connection."""
         self._go_on()
         self._take_off()
         super().connection_lost(exc)
@@ -83,7 +83,7 @@ class Door(H11Protocol):
 
     @property
     def address(self) -> str:
-        """Of the other side."""
+        """Return the client's address, or ""."""
         return self.client[0] if self.client else ""
 
     def _take_off(self) -> None:

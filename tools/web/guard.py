@@ -34,14 +34,14 @@ SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
 class Hosts:
-    """By which names this server may be asked. An address is nobody's name, so no name server can give it away."""
+    """Names by which this server may be asked. An address is nobody's name, so no name server can give it away."""
 
     def __init__(self, port: int, names: Iterable[str] = (), *, exposed: bool = False) -> None:
         self._port, self._exposed = port, exposed
         self._names = {"localhost", *(name.lower() for name in names)}
 
     def allows(self, host: str) -> bool:
-        """Whether a Host header is one of ours."""
+        """Return whether a Host header names this server."""
         name, port = _parted(host)
         if port not in ("", str(self._port)) and not self._exposed:
             return False
@@ -89,7 +89,7 @@ class Guard:
         await self._app(scope, _Bounded(receive).receive, send_guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """What is wrong with a request, whoever sends it."""
+        """Return the refusal for a request that is not allowed; None for any other."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._hosts.allows(hosts[0]):
@@ -110,7 +110,10 @@ class Guard:
         return None
 
     def _entrance(self, scope: Scope) -> Response | None:
-        """None for who may come in; a page that leaves the token behind; else that a token is needed."""
+        """Return None for a request that may come in.
+
+        Else a page that leaves the token behind, or the answer that a token is needed.
+        """
         path, headers = scope["path"], Headers(scope=scope)
         if path.startswith(STATIC_PREFIX) or self._is_known(headers):
             return None
@@ -135,7 +138,7 @@ class Guard:
 
 
 def _is_fetch(headers: Headers) -> bool:
-    """A script's question, or a picture's; a link that somebody follows is none."""
+    """Return whether a script or a picture asks, rather than somebody who follows a link."""
     return headers.get("sec-fetch-mode", "navigate") != "navigate"
 
 
@@ -144,7 +147,7 @@ def _refused(status: int, code: str, error: str) -> Response:
 
 
 class _Bounded:
-    """What a request brings, up to a bound, whatever its header said."""
+    """The body of a request, up to a bound, whatever its header said."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive, self._left = receive, BODY_BYTES_MAX

@@ -21,14 +21,14 @@ TELL_SECONDS = 0.2
 
 
 def tell(kind: str, **values: Any) -> None:
-    """One line."""
+    """Print one line of JSON."""
     sys.stdout.write(json.dumps({"kind": kind, **values}) + "\n")
     sys.stdout.flush()
 
 
 @contextmanager
 def progress(part: str) -> Iterator[Update]:
-    """What to call with how much is done; told a few times a second."""
+    """Yield a function to call with the progress, which prints it a few times a second."""
     said_at = 0.0
 
     def update(done: int, total: int) -> None:
@@ -43,7 +43,7 @@ def progress(part: str) -> Iterator[Update]:
 
 
 def verify(store: Path, _name_servers: str) -> None:
-    """`slipstream log verify`."""
+    """Run `slipstream log verify` and print its findings."""
     from tools.log.delays import delays_of
     from tools.log.verify import sums_of, verdict_of, verification_on
 
@@ -58,7 +58,7 @@ def verify(store: Path, _name_servers: str) -> None:
 
 
 def digest(store: Path, _name_servers: str) -> None:
-    """`slipstream log digest`."""
+    """Run `slipstream log digest` and print its findings."""
     from tools.log.digest import digest_sealed, line_of
 
     outcome = digest_sealed(store, progress)
@@ -68,7 +68,7 @@ def digest(store: Path, _name_servers: str) -> None:
 
 
 def doctor(store: Path, name_servers: str) -> None:
-    """`slipstream doctor`."""
+    """Run `slipstream doctor` and print its rows."""
     from tools.common.tls import tls_of
     from tools.doctor.doctor import rows_of
     from tools.doctor.node import Asking
@@ -88,7 +88,7 @@ KINDS: dict[str, Callable[[Path, str], None]] = {"verify": verify, "digest": dig
 
 
 def main() -> int:
-    """Run what the arguments say; errors of ours are a line, too."""
+    """Run the check in the arguments; print Slipstream's own errors as a line, too."""
     kind, store, name_servers = sys.argv[1], Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else ""
     try:
         KINDS[kind](store, name_servers)

@@ -1,4 +1,4 @@
-"""`slipstream web`, at work: one socket, one token, one process, until it is told to stop."""
+"""`slipstream web`, at work: one socket, one token, one process, until a signal to stop."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def serve(
 
 
 def _check(stores: tuple[Path, ...], host: str, expose: bool, names: tuple[str, ...]) -> None:
-    """Raises NotAStore, WebError."""
+    """Check the arguments. Raises NotAStore, WebError."""
     from store.files.directory import store_directory
     from tools.web.command import STORES_MAX
     from tools.web.state.errors import WebError
@@ -64,7 +64,7 @@ def _label(path: Path) -> str:
 
 
 def _check_exposure(host: str, expose: bool, names: tuple[str, ...]) -> None:
-    """Raises WebError."""
+    """Refuse a host beyond loopback without --expose, and names without it. Raises WebError."""
     from tools.web.state.errors import WebError
 
     try:
@@ -89,7 +89,7 @@ def _means(expose: bool, allow_digest: bool) -> str:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Raises WebError."""
+    """Return a listening socket. Raises WebError."""
     from tools.web.state.errors import WebError
 
     try:

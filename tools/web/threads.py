@@ -22,7 +22,7 @@ class Threads:
         self._threads, self._waiting_max, self._waiting = threads, waiting_max, 0
 
     async def run(self, work: Callable[[], Made]) -> Made:
-        """What `work` returns or raises. Raises Busy."""
+        """Return what `work` returns or raises. Raises Busy."""
         if self._waiting >= self._waiting_max:
             raise Busy(f"{self._waiting_max} questions wait already; ask again in a moment")
         self._limiter = self._limiter or anyio.CapacityLimiter(self._threads)

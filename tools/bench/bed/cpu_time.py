@@ -16,6 +16,6 @@ def pids_of(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of such a broker's processes."""
+    """Return the CPU seconds of all processes of the broker whose supervisor is `pid`."""
     tasks = [task for pid in pids_of(pid) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")]
     return sum(int(task.read_text().split()[0]) for task in tasks) / NS_PER_S

@@ -35,7 +35,7 @@ class Ratio:
 
     @property
     def value(self) -> float:
-        """Ours divided by theirs."""
+        """Return Slipstream's figure divided by the peer's."""
         return self.ours / self.theirs if self.theirs else float("nan")
 
     @property
@@ -45,7 +45,7 @@ class Ratio:
 
 
 def show(figures: Iterable[Figure], ratios: Iterable[Ratio], console: Console) -> None:
-    """Print both as tables."""
+    """Print figures and ratios as tables."""
     table = Table("work", "subject", "figure", "p99", "unit", "note", title="Figures of this run")
     for figure in figures:
         p99 = f"{figure.p99:,.1f}" if figure.p99 is not None else ""
@@ -60,7 +60,7 @@ def show(figures: Iterable[Figure], ratios: Iterable[Ratio], console: Console) -
 
 
 def json_lines(figures: Iterable[Figure], ratios: Iterable[Ratio]) -> list[str]:
-    """One JSON object a line."""
+    """Return one line of JSON for each figure and ratio."""
     lines = [json.dumps({"kind": "figure", **asdict(figure)}) for figure in figures]
     return lines + [
         json.dumps({"kind": "ratio", **asdict(ratio), "value": ratio.value, "reached": ratio.reached})

@@ -22,7 +22,7 @@ class NoCompiler(Exception):
 
 
 class Sending(NamedTuple):
-    """What is sent: `batch` 0: one message a request; `level` 0: nothing is delayed."""
+    """The settings of what is sent: `batch` 0: one message a request; `level` 0: nothing is delayed."""
 
     connections: int
     in_flight: int
@@ -37,7 +37,7 @@ class Sending(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What it took: `cpu_us` of all of the broker's processes, a message."""
+    """The cost of sending: `cpu_us` of all of the broker's processes, a message."""
 
     cpu_us: float
     per_second: float
@@ -46,7 +46,7 @@ class Sent(NamedTuple):
 
 
 def compiled(directory: Path, source: Path = SENDS) -> Path:
-    """The program. Raises NoCompiler."""
+    """Compile the program if needed, and return its path. Raises NoCompiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         raise NoCompiler

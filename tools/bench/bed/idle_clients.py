@@ -25,7 +25,7 @@ HEARTBEAT_SECONDS, ANSWER_SECONDS, READY_SECONDS = 30.0, 60.0, 120.0
 
 
 class _Waiting:
-    """One consumer, number `number`."""
+    """One waiting consumer, the one with this number."""
 
     def __init__(self, port: int, topic: str, number: int) -> None:
         self._connection = Connection(f"127.0.0.1:{port}", ANSWER_SECONDS)
@@ -46,7 +46,7 @@ class _Waiting:
         }  # fmt: skip
 
     async def stay(self) -> None:
-        """Until it is cancelled."""
+        """Hold the pull and send heartbeats until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wait())
             group.create_task(self._live())
@@ -61,13 +61,13 @@ class _Waiting:
             await self._connection.need(RequestCode.HEART_BEAT, body=self._body)
 
     async def go(self) -> None:
-        """Hang up."""
+        """Close the connection to the broker."""
         await self._connection.close()
 
 
 @contextmanager
 def idle_clients(port: int, topic: str, count: int) -> Iterator[None]:
-    """So many wait at a broker until the block ends. Raises RuntimeError where they cannot."""
+    """Keep consumers waiting at a broker until the block ends. Raises RuntimeError where they cannot."""
     loop, ready, failures = asyncio.new_event_loop(), threading.Event(), []
 
     async def live() -> None:

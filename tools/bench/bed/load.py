@@ -30,7 +30,7 @@ def _append(producer: Producer, topic: str, bodies: np.ndarray, messages: int, k
 
 
 def _one_by_one(producer: Producer, topic: str, body: bytes, messages: int, wait: bool) -> list[int]:
-    """Nanoseconds of each call."""
+    """Return the nanoseconds that each call took."""
     taken = []
     for _ in range(messages):
         began = time.perf_counter_ns()

@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 300.0
 
 
 class Load(NamedTuple):
-    """`seconds` from the earliest beginning to the latest end; `producers` as each told it."""
+    """`seconds` from the earliest beginning to the latest end; `producers` as each reported it."""
 
     seconds: float
     messages: int
@@ -23,7 +23,7 @@ class Load(NamedTuple):
 
     @property
     def messages_per_second(self) -> float:
-        """Of all producers together."""
+        """Return messages a second, of all producers together."""
         return self.messages / self.seconds
 
 

@@ -36,13 +36,13 @@ Ints = npt.NDArray[np.int64]
 
 
 def topic_name(number: int) -> str:
-    """All names are of one length."""
+    """Return a topic's name; all names have one length."""
     return f"orders-{number:02d}"
 
 
 @dataclass
 class _Block:
-    """Some records: their bytes as a matrix with the padding of bodies masked out, and what queues say of them."""
+    """Records: their bytes as a matrix, with the padding of bodies masked out, and their queues' entries."""
 
     matrix: Bytes
     counted: npt.NDArray[np.bool_]
@@ -51,7 +51,7 @@ class _Block:
     tags: Ints
 
     def first(self, count: int) -> _Block:
-        """The first records alone."""
+        """Return a block of the first records only."""
         return _Block(
             self.matrix[:count], self.counted[:count], self.sizes[:count], self.queues[:count], self.tags[:count]
         )
@@ -141,7 +141,7 @@ class LogWriter:
         return chosen
 
     def _head(self, matrix: Bytes, lengths: Ints, sizes: Ints, queues: Ints) -> None:
-        """Every fixed field that does not depend on the record's place."""
+        """Write every fixed field that does not depend on the record's place."""
         head = np.zeros(len(matrix), FIXED)
         head["total_size"], head["magic_code"], head["body_length"] = sizes, MAGIC_V1, lengths
         body_at = FIXED.itemsize

@@ -1,7 +1,7 @@
 """The machine before a measurement: memory that the host has already given to it, and a disk that rests.
 
 In a virtual machine the first touch of memory that was idle for a while faults in the host, at a fraction of the speed
-(here 0.45 instead of 8 GB/s). Whoever is measured second would profit from the first, so each side gets warm memory.
+(here 0.45 instead of 8 GB/s). The side measured second would profit from the first, so each side gets warm memory.
 """
 
 from __future__ import annotations

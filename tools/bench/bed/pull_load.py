@@ -15,7 +15,7 @@ PULLS = Path(__file__).with_name("pull_load.c")
 
 
 class Pulled(NamedTuple):
-    """What it took: `cpu_us` of all of the broker's processes, a message."""
+    """The cost of pulling: `cpu_us` of all of the broker's processes, a message."""
 
     cpu_us: float
     per_second: float
@@ -42,7 +42,7 @@ def _started(program: Path, port: int, topic: str, mode: str, *more: str) -> sub
 
 
 def _worked(process: subprocess.Popen[str], cpu_seconds: Callable[[], float]) -> tuple[dict[str, Any], float]:
-    """Its report, and the CPU seconds that the broker spent meanwhile. Raises RuntimeError."""
+    """Return the program's report, and the CPU seconds that the broker spent meanwhile. Raises RuntimeError."""
     try:
         began = cpu_seconds()
         said = process.communicate("go\n", timeout=TIMEOUT_SECONDS)[0]

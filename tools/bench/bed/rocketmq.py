@@ -39,7 +39,7 @@ def sync_send(folder: Path) -> tuple[float, float]:
 
 
 class CaughtUp(NamedTuple):
-    """What it took an empty 4.9 slave to catch up with its master."""
+    """The cost of an empty 4.9 slave's catching up with its master."""
 
     mib_per_s: float
     mib: float
@@ -77,7 +77,7 @@ class _RealProcess:
         self.stop()
 
     def stop(self) -> None:
-        """End it, and whoever runs it."""
+        """Terminate the process, and wait for it."""
         self._process.terminate()
         self._process.wait(TIMEOUT_SECONDS)
 

@@ -30,13 +30,13 @@ BODY, PROPERTIES = b"x" * 64, properties.format({properties.TAGS: "TagA", proper
 
 
 def topic_name(number: int) -> str:
-    """All names are of one length."""
+    """Return a topic's name; all names have one length."""
     return f"orders-{number:06d}"
 
 
 @dataclass(frozen=True)
 class SparseStore:
-    """What was made: record number n lies in segment n // RECORDS_A_SEGMENT and queue n % queues, stored at `ms(n)`."""
+    """A store: record number n lies in segment n // RECORDS_A_SEGMENT and queue n % queues, stored at `ms(n)`."""
 
     root: Path
     segments: int
@@ -45,21 +45,21 @@ class SparseStore:
 
     @property
     def records(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         return self.segments * RECORDS_A_SEGMENT
 
     @property
     def topics(self) -> int:
-        """How many topics; each but the last has QUEUES_A_TOPIC queues."""
+        """Return the number of topics; each but the last has QUEUES_A_TOPIC queues."""
         return -(-self.queues // QUEUES_A_TOPIC)
 
     def queue(self, number: int) -> tuple[str, int]:
-        """Topic and queue id."""
+        """Return a queue's topic and queue id."""
         return topic_name(number // QUEUES_A_TOPIC), number % QUEUES_A_TOPIC
 
     @staticmethod
     def ms(number: int) -> int:
-        """When a record was stored."""
+        """Return when a record was stored, in ms."""
         return FIRST_MS + STEP_MS * number
 
     def place(self, number: int) -> int:
@@ -69,7 +69,7 @@ class SparseStore:
 
     @cached_property
     def record_bytes(self) -> int:
-        """Every record's length."""
+        """Return the length of each record."""
         return len(self._record(0, 0))
 
     def _record(self, number: int, place: int) -> bytes:

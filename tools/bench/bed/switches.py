@@ -13,14 +13,14 @@ NAME_PREFIX = "slip:"  # of a role's process
 
 
 class Spent(NamedTuple):
-    """What the threads of a process took: how often they went to sleep by themselves, seconds of CPU."""
+    """The cost of a process's threads: how often they went to sleep by themselves, seconds of CPU."""
 
     switches: int
     cpu_seconds: float
 
 
 def spent(pid: int) -> dict[str, Spent]:
-    """By role, of the broker whose supervisor is `pid`; a process that ends meanwhile is left out."""
+    """Return wake-ups and CPU by role, of the broker whose supervisor is `pid`; an ended process is left out."""
     by_role = {}
     for one in pids_of(pid):
         try:
@@ -43,7 +43,7 @@ def _voluntary(status: str) -> int:
 
 
 def since(before: dict[str, Spent], after: dict[str, Spent]) -> dict[str, Spent]:
-    """What was spent between two looks, by role."""
+    """Return what was spent between two looks, by role."""
     nothing = Spent(0, 0.0)
     return {
         role: Spent(now.switches - then.switches, now.cpu_seconds - then.cpu_seconds)

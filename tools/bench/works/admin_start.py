@@ -1,4 +1,4 @@
-"""`slipstream admin`: from its start to its answer, asked of a name server and a broker of ours on this machine."""
+"""`slipstream admin`: from its start to its answer, asked of a Slipstream name server and broker on this machine."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SEND_GOAL_US = 5.0
 
 
 def measure(directory: Path, peers: Peers, repeat: int) -> tuple[list[Figure], list[Ratio]]:
-    """Ours and Chronicle Queue's in turn; medians of `repeat` runs."""
+    """Measure slipstream and Chronicle Queue in turn; medians of `repeat` runs."""
     ours: dict[tuple[int, int], list[float]] = {work: [] for work in WORKS}
     nowait: list[tuple[float, float]] = []
     figures, ratios = [], []

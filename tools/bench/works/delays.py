@@ -42,7 +42,7 @@ Starting = Callable[[Path, str], Started]  # with a folder and what messageDelay
 
 
 class Burst(NamedTuple):
-    """What it took to deliver messages that were due."""
+    """The cost of delivering messages that were due."""
 
     per_second: float
     cpu_us: float  # a message
@@ -90,7 +90,7 @@ def _burst(program: Path, starting: Starting, home: Path) -> Burst:
 
 
 async def _watch(broker: Started) -> Burst:
-    """From when `FIRST` messages are in their topic's queues until all are."""
+    """Measure the burst from `FIRST` messages in the topic's queues until all are there."""
     connection = Connection(f"127.0.0.1:{broker.port}", ANSWER_SECONDS)
     try:
         first = await _reach(connection, FIRST)
@@ -120,7 +120,7 @@ async def _end_of(connection: Connection, queue_id: int) -> int:
 
 
 async def _late_ms(starting: Starting, home: Path) -> list[float]:
-    """Of messages that come one by one: how long after they were due they were stored again, ascending."""
+    """Return how long after their due time single messages were stored again, in ms, ascending."""
     with starting(home, SHORT) as broker:
         connection = Connection(f"127.0.0.1:{broker.port}", ANSWER_SECONDS)
         try:

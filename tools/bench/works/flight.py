@@ -38,7 +38,7 @@ WAYS: dict[str, tuple[Sequence[str] | None, Sequence[str], float | None]] = {  #
 
 
 def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
-    """Each way through Flight and in place, in turn."""
+    """Measure each way of reading through Flight and in place, in turn."""
     root = scratch / "flight"
     LogWriter(root, SEGMENT_BYTES, (BODY_BYTES, BODY_BYTES)).write(SEGMENTS)
     read_through(root)  # the page cache

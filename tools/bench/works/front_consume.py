@@ -42,7 +42,7 @@ class Side:
         return cpu_seconds(self._pid)
 
     def warm(self) -> None:
-        """Until a JVM has compiled what it needs."""
+        """Work until a JVM has compiled what it needs."""
         send(self._sends, self._port, Sending(16, 4, 128), FOLLOWED, 1000, WARM_FIRST, self._cpu)
         send(self._sends, self._port, FILLING, "warm", 1000, WARM_FILLING, self._cpu)
         read_backlog(self._pulls, self._port, "warm", self._cpu)
@@ -50,7 +50,7 @@ class Side:
         self.pushed(WARM_PUSHES)
 
     def fill(self) -> None:
-        """What is read from the beginning later."""
+        """Send the backlog that is read from the beginning later."""
         send(self._sends, self._port, FILLING, BACKLOG, 0, BACKLOG_MESSAGES, self._cpu)
 
     def backlog(self) -> Pulled:
@@ -133,7 +133,7 @@ def _rates_in_pairs(sides: dict[str, Side], repeat: int) -> tuple[dict[str, floa
 def _medians(
     sides: dict[str, Side], repeat: int, measured: Callable[[Side], tuple[float, ...]]
 ) -> dict[str, tuple[float, ...]]:
-    """Of each side, in turn."""
+    """Return the medians of each side, measured in turn."""
     runs: dict[str, list[tuple[float, ...]]] = {name: [] for name in sides}
     for _ in range(repeat):
         for name, side in sides.items():

@@ -70,7 +70,7 @@ def _measure_replicated(
 def _real_pair(
     brokers: ExitStack, rocketmq: Path, compat: str, home: Path, waits: dict[str, Any]
 ) -> RealBroker:  # fmt: skip
-    """RocketMQ's master, its slave beside it: one of 4.9 is told its master's address, one of 5.x forgets it."""
+    """Return RocketMQ's master with a slave: 4.9 needs the master's address as a setting, 5.x a name server."""
     port = free_port()
     names: dict[str, Any] = {"haMasterAddress": f"127.0.0.1:{port + 1}"}
     if compat == "5":
@@ -102,7 +102,7 @@ def _measure_pair(
 
 
 def _warm(program: Path, port: int) -> None:
-    """Until a JVM has compiled what it needs; what is refused before a slave is there is asked again."""
+    """Send until a JVM has compiled what it needs; retry what is refused before the slave is there."""
     for left in reversed(range(TRIES)):
         try:
             send(program, port, Sending(16, 4, 128), TOPIC, 1000, WARM_FIRST, lambda: 0.0)

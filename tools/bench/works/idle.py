@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def measure(directory: Path) -> tuple[list[Figure], list[Ratio]]:
-    """After some work, so that nothing is still being made ready."""
+    """Measure after some work, so that nothing is still being prepared."""
     home = directory / "idle"
     with (
         LocalBroker(home / "m", brokerRole="SYNC_MASTER") as master,

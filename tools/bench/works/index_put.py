@@ -25,7 +25,7 @@ GOAL_PER_SECOND = 3e6
 
 
 def _write_log(directory: Path) -> SegmentFiles:
-    """One segment of records of 128 B that differ in their offset and their key."""
+    """Write one segment of records of 128 B that differ in their offset and their key."""
     directory.mkdir(parents=True)
     key = "0" * DIGITS
     record = encode(topic="bench", body=b"x" * 128, properties=format_properties({KEYS: key}), store_timestamp_ms=1)

@@ -22,7 +22,7 @@ FREE, ONE_CPU = "", "0"
 
 
 def await_slaves(store: Path, count: int = 1) -> None:
-    """Until so many slaves are in step. Raises RuntimeError after half a minute."""
+    """Wait until that many slaves are in sync. Raises RuntimeError after half a minute."""
     board = Board.attach(extent.require_running(store).region_directory, writable=True)
     for _ in range(IN_SYNC_TURNS):
         seen = board.in_sync_slaves.read()

@@ -68,7 +68,7 @@ def _open(directory: Path) -> tuple[float, float]:
 
 
 def measure(directory: Path, repeat: int, sizes_gib: tuple[float, ...] = SIZES_GIB) -> tuple[list[Figure], list[Ratio]]:
-    """Each size in turn; medians of `repeat` kills. Skips with a note where the disk has no room."""
+    """Measure the opening of each size; medians of `repeat` kills. Skips with a note where the disk has no room."""
     free_gib = shutil.disk_usage(directory).free / GIB
     if free_gib < DISK_SHARE * max(sizes_gib):
         note = f"left out: {DISK_SHARE * max(sizes_gib):.0f} GiB are needed in {directory}, {free_gib:.0f} are free"

@@ -66,7 +66,7 @@ def _table(store: SparseStore, table: str) -> list[Any]:
 
 
 def _stream(store: SparseStore, **options: str) -> list[Any]:
-    """From the first question of a query without a checkpoint to the tasks of its first batch."""
+    """Plan from the first question of a query without a checkpoint to the tasks of its first batch."""
     reader = RocketMQStreamReader(schema_of(COLUMNS), {"path": str(store.root), **options})
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
@@ -112,7 +112,7 @@ BESIDE_A_BROKER = "everything", "all topics by a pattern", "a stream"
 
 
 def _claim(store: SparseStore) -> None:
-    """This process says that it is the store's broker, whose cursors say what is there."""
+    """Make this process look like the store's broker, whose cursors say what is there."""
     log, root = find_extent(str(store.root)), StoreDirectory(store.root)
     regions = store.root / "regions"
     regions.mkdir(exist_ok=True)
@@ -133,7 +133,7 @@ def _memory(field: str) -> float:
 
 
 def _outcome(store: SparseStore, kind: str) -> Outcome:
-    """One plan in this process."""
+    """Make one plan in this process, and return its figures."""
     name, _, beside = kind.partition(", ")
     if beside:
         _claim(store)
@@ -157,7 +157,7 @@ def _in_a_process(store: SparseStore, kind: str) -> Outcome:
 def measure(
     directory: Path, repeat: int, segments: int = SEGMENTS, queues: int = QUEUES
 ) -> tuple[list[Figure], list[Ratio]]:
-    """Every kind of read; medians."""
+    """Measure every kind of read, and return the medians."""
     store = SparseStore(directory / "planning", segments, queues).write()
     kinds = [*KINDS, *(f"{kind}, beside a broker" for kind in BESIDE_A_BROKER)]
     figures: list[Figure] = []
@@ -177,7 +177,7 @@ def measure(
 
 
 def main(asked: Iterable[str]) -> None:
-    """One kind of read, as JSON."""
+    """Print the figures of one kind of read, as JSON."""
     root, segments, queues, kind = asked
     print(json.dumps(_outcome(SparseStore(Path(root), int(segments), int(queues)), kind)))
 

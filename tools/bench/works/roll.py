@@ -32,7 +32,7 @@ def _once(directory: Path, work: str, segment_bytes: int) -> tuple[float, float]
 
 
 def measure(directory: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
-    """One large segment and many small ones in turn; medians of `repeat` runs."""
+    """Measure one large segment and many small ones in turn, and return medians of `repeat` runs."""
     figures, ratios = [], []
     warm_memory()
     for work, named in WORKS.items():

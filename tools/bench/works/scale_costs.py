@@ -81,7 +81,7 @@ def _rate(root: Path, names: list[str], repeat: int) -> float:
 
 
 def _mapped_us(root: Path, repeat: int) -> float:
-    """To open a segment, map it, read a byte and let it go."""
+    """Return the microseconds to open a segment, map it, read a byte and close it."""
     files = SegmentFiles(root / COMMIT_LOG, LOG_SEGMENT_BYTES)
     times = 1000
 
@@ -114,7 +114,7 @@ def _disk_rate(directory: Path, repeat: int) -> float:
 
 
 def measure(directory: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
-    """Each cost; medians."""
+    """Measure each cost, and return the medians."""
     java_home.ensure()
     root = directory / "costs"
     LogWriter(root, LOG_SEGMENT_BYTES, BODY_BYTES).write(LOG_SEGMENTS)

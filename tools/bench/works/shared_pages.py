@@ -49,7 +49,7 @@ def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
 
 
 def _held(root: str, _partition: Iterable[int]) -> Iterator[tuple[int, int, int]]:
-    """In a worker: its process, and the bytes of Rss and Pss of the log's segments once all workers hold all of it."""
+    """Yield a worker's process, with Rss and Pss of the log's segments once all workers hold all of it."""
     batches = list(scan(root, columns=["body"], zero_copy=True))
     touched = sum(pc.sum(pc.binary_length(batch.column(0).cast("binary"))).as_py() for batch in batches)
     together = BarrierTaskContext.get()

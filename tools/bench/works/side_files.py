@@ -51,7 +51,7 @@ def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
 
 
 def _building(root: Path, size: int, repeat: int) -> list[Figure]:
-    """Bytes of the log a second, and of the side files beside it."""
+    """Measure bytes of the log a second, and of the side files beside it."""
     records = LogWriter(root, SEGMENT_BYTES, (size, size)).write(SEGMENTS)
     read_through(root)  # the page cache
     taken = []

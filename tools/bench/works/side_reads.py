@@ -43,7 +43,7 @@ SCAN_BODIES, SCAN_SEGMENTS, SCAN_GOAL = (128, 1024), 4, 0.5
 
 
 def run(mib: int, repeat: int, console: Console, scratch: Path) -> tuple[list[Figure], list[Ratio]]:
-    """Both halves, Spark's in a store of so many MiB."""
+    """Measure both halves, Spark's on a store of `mib` MiB."""
     figures, ratios = _of_scans(scratch, repeat)
     more_figures, more_ratios = _of_spark(mib, repeat, console, scratch)
     return figures + more_figures, ratios + more_ratios

@@ -160,7 +160,7 @@ def kafka_side(spark: SparkSession, address: str) -> Side:
 
 
 def load_kafka(spark: SparkSession, store: str, address: str) -> None:
-    """Every message of the store into Kafka's topic and partition of the same name, in order of their offsets."""
+    """Load every message of the store into Kafka's topic and partition of the same name, in order of their offsets."""
     for number in range(TOPICS):
         name = topic_name(number)
         frame = spark_bridge.read(spark, store, columns=["topic", "queueId", "queueOffset", "body"], topics=[name])

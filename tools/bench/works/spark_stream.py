@@ -98,7 +98,7 @@ def batch_latencies(spark: SparkSession, scratch: Path, seconds: int) -> tuple[l
 
 
 def backlog_seconds(spark: SparkSession, store: Path, scratch: Path, number: int, rows: int) -> float:
-    """How long one query takes for the whole store. Its rows are counted."""
+    """Return how long one query takes for the whole store. Its rows are counted."""
     began = time.perf_counter()
     query = _start(spark, store, scratch / f"backlog-checkpoint-{number}", availableNow=True)
     if not query.awaitTermination(END_S):
@@ -113,7 +113,7 @@ def backlog_seconds(spark: SparkSession, store: Path, scratch: Path, number: int
 def run(
     seconds: int, mib: int, repeat: int, console: Console, directory: Path | None = None
 ) -> tuple[list[Figure], list[Ratio]]:
-    """Both measurements in a directory of their own, removed afterwards."""
+    """Measure both in a directory of their own, which is removed afterwards."""
     java_home.ensure()
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-", dir=directory) as name:
         scratch = Path(name)

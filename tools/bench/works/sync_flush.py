@@ -18,7 +18,7 @@ GOAL = 8.0
 
 
 def measure(directory: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
-    """One producer and sixteen in turn on one broker; medians of `repeat` runs."""
+    """Measure one producer and sixteen in turn on one broker, and return medians of `repeat` runs."""
     rates: dict[int, list[float]] = {producers: [] for producers in MESSAGES}
     medians: dict[int, list[float]] = {producers: [] for producers in MESSAGES}
     grouped: dict[int, list[float]] = {producers: [] for producers in MESSAGES}

@@ -41,7 +41,7 @@ class Watch:
         return 0.0
 
     def end(self) -> dict[str, Spent]:
-        """What each process took since, by broker and role."""
+        """Return what each process took since, by broker and role."""
         return {
             f"{name} {role}": of
             for name, broker in self._brokers.items()
@@ -50,7 +50,7 @@ class Watch:
 
 
 def measure(directory: Path, _repeat: int) -> tuple[list[Figure], list[Ratio]]:
-    """Each work once: what is counted differs little from run to run."""
+    """Measure each work once: what is counted differs little from run to run."""
     home = directory / "wakeups"
     figures: list[Figure] = []
     ratios: list[Ratio] = []

@@ -1,1 +1,1 @@
-"""What the console works with: its stores, whom it asks, what it remembers, and what it refuses."""
+"""What the console works with: its stores, its name servers, what it remembers, and what it refuses."""

@@ -35,14 +35,14 @@ class Asked:
         return self.stores[number]
 
     def text(self, name: str) -> str:
-        """A text, empty where there is none. Raises Refused."""
+        """Return a text, empty if missing. Raises Refused for a long one."""
         value = self._values.get(name, "")
         if len(value) > TEXT_CHARACTERS_MAX:
             raise Refused(f"{name}: longer than {TEXT_CHARACTERS_MAX} characters")
         return value
 
     def whole(self, name: str, low: int, high: int = LONG_MAX) -> int | None:
-        """A whole number, None where there is none. Raises Refused."""
+        """Return a whole number, None if missing. Raises Refused for an invalid one."""
         value = self._values.get(name, "").strip()
         if not value:
             return None

@@ -1,4 +1,4 @@
-"""What one console knows while it runs: its stores, whom it asks, what it remembers, what is under way."""
+"""What one console knows while it runs: its stores, its name servers, what it remembers, what is under way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 class Console:
-    """One `slipstream web`."""
+    """State of one `slipstream web`."""
 
     def __init__(
         self, stores: Sequence[Watched], name_servers: str = "", how: RenewedContext | None = None,
@@ -34,7 +34,7 @@ class Console:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """While it is served."""
+        """Run the sampling while the console serves."""
         self.sampling.start()
         try:
             yield

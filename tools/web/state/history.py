@@ -33,7 +33,7 @@ class Curve:
     reason: str = ""
 
     def add(self, now_ms: int, lag: float | None, seconds: float | None, reason: str) -> None:
-        """One sample; a mark where the reason is another one than before."""
+        """Add a sample, and a mark where the reason changed."""
         if reason != self.reason and (reason != "OK" or self.reason):
             self.marks.append((now_ms, reason))
         self.reason = reason
@@ -41,14 +41,14 @@ class Curve:
 
 
 class History:
-    """Of one store."""
+    """Lag curves of one store."""
 
     def __init__(self) -> None:
         self._lock, self._curves = threading.Lock(), dict[str, Curve]()
         self.error = ""
 
     def add(self, name: str, kind: str, now_ms: int, lag: float | None, seconds: float | None, reason: str) -> None:
-        """One sample of a curve; the one that was silent longest makes room for a new one."""
+        """Add a sample to a curve; for a new one, the curve that was silent longest is removed."""
         with self._lock:
             if name not in self._curves and len(self._curves) >= CURVES_MAX:
                 del self._curves[min(self._curves, key=lambda one: self._curves[one].points[-1][0])]
@@ -64,7 +64,7 @@ class History:
                         del self._curves[name]
 
     def shown(self) -> list[Json]:
-        """All curves, replicas first."""
+        """Return all curves, replicas first."""
         with self._lock:
             return [
                 {
@@ -84,7 +84,7 @@ class Sampling:
         self._thread = threading.Thread(target=self._run, name="lag", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread that samples."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -101,7 +101,7 @@ class Sampling:
 
 
 def look(watched: Watched, history: History, *, with_groups: bool) -> None:
-    """One sample of one store; that it cannot be had is what the page says."""
+    """Take one sample of one store; the page shows an error."""
     parts = [("replica", _add_replicas)] + ([("group", _add_groups)] if with_groups else [])
     now_ms, errors = wall_ms(), []
     for kind, add in parts:

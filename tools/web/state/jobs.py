@@ -47,7 +47,7 @@ class Job:
     began: float = field(default_factory=time.monotonic)
 
     def to_json(self) -> Json:
-        """Plain values."""
+        """Return the job as plain values."""
         seconds = time.monotonic() - self.began if self.state == RUNNING else self.seconds
         return {
             "number": self.number, "kind": self.kind, "store": self.store.number, "label": self.store.label,
@@ -58,7 +58,7 @@ class Job:
 
 
 class Jobs:
-    """All jobs of one console."""
+    """Jobs of one console."""
 
     def __init__(self, name_servers: str, tls_config: str | None, *, may_digest: bool) -> None:
         self._name_servers, self._may_digest = name_servers, may_digest
@@ -67,7 +67,7 @@ class Jobs:
         self._count = 0
 
     def shown(self) -> list[Json]:
-        """The newest first."""
+        """Return all jobs, the newest first."""
         with self._lock:
             return [job.to_json() for job in reversed(self._jobs)]
 
@@ -138,7 +138,7 @@ class Jobs:
 
 
 def _note(job: Job, line: bytes) -> None:
-    """One line of the process."""
+    """Take in one line of the process."""
     try:
         said = json.loads(line)
     except ValueError:

@@ -24,7 +24,7 @@ SHOWN = {
 
 
 class Members:
-    """What was answered last; one thread asks at a time, the others take what there is."""
+    """The last answers of members; one thread asks at a time, the others take what there is."""
 
     def __init__(self, name_servers: str, how: RenewedContext | None) -> None:
         self._name_servers, self._how = name_servers, how

@@ -11,7 +11,7 @@ FORGET_SECONDS = 60.0  # nobody looked for so long: a mean over that time says n
 
 
 class Rates:
-    """Of all stores; bounded by what a broker counts."""
+    """Rates of all stores' topics; bounded by what a broker counts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

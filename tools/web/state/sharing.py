@@ -39,13 +39,13 @@ class Streams:
         self._streams_max, self.count = streams_max, 0
 
     def enter(self) -> None:
-        """One more looks. Raises Busy."""
+        """Count one more reader. Raises Busy."""
         if self.count >= self._streams_max:
             raise Busy(f"{self._streams_max} live views are open; close some of their pages")
         self.count += 1
 
     def leave(self) -> None:
-        """One has gone."""
+        """Count a reader that has left."""
         self.count -= 1
 
     async def texts(self, name: str, make: Make, interval_seconds: float) -> AsyncIterator[str]:

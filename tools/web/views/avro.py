@@ -52,7 +52,10 @@ def value_of(schema: str, body: bytes) -> Any:
 
 
 def least_bytes(schema: Any, named: dict[str, int], depth: int) -> int:
-    """How many bytes a value takes at least: a list of what takes none is as long as a body says. Raises Refused."""
+    """Return how many bytes a value takes at least: a list of what takes none is as long as a body says.
+
+    Raises Refused.
+    """
     if depth > DEPTH_MAX:
         raise Refused(f"the schema is nested more than {DEPTH_MAX} levels deep")
     if isinstance(schema, list):

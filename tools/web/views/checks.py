@@ -8,7 +8,7 @@ from tools.web.state.jobs import KINDS, RUNNING_MAX
 
 
 def view(console: Console, _asked: Asked) -> Json:
-    """The newest first."""
+    """Return all checks, the newest first."""
     return {
         "jobs": console.jobs.shown(), "kinds": KINDS, "runningMax": RUNNING_MAX, "mayDigest": console.may_digest
     }  # fmt: skip

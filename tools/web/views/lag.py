@@ -9,7 +9,7 @@ from tools.web.state.history import EVERY_SECONDS, MINUTES, curves_of
 
 
 def view(console: Console, _asked: Asked) -> Json:
-    """All stores that have any."""
+    """Return the curves of all stores that have any."""
     return {
         "now": wall_ms(), "minutes": MINUTES, "everySeconds": EVERY_SECONDS,
         "stores": [

@@ -123,7 +123,7 @@ def hex_of(body: bytes) -> str:
 
 
 def _neighbours(store: Watched, reader: LogReader, record: Message) -> Json:
-    """Log offsets of the records before and behind it, in the log and in its queue; None where there is none."""
+    """Return the offsets of the records before and behind, in the log and in the queue; None without one."""
     following = record.physical_offset + record.size
     try:
         after = reader.boundary_at(following) if following < reader.max_offset else None
@@ -140,7 +140,10 @@ def _neighbours(store: Watched, reader: LogReader, record: Message) -> Json:
 
 
 def offset_before(reader: LogReader, offset: int) -> int | None:
-    """Where the record before the one at `offset` begins: looked for behind some point before, ever further back."""
+    """Return where the record before the one at `offset` begins.
+
+    It is looked for behind some point before, ever further back.
+    """
     for far in LOOK_BACK_BYTES:
         start = max(reader.min_offset, offset - far)
         if reader.files is None or start >= offset:

@@ -25,7 +25,10 @@ REPLICA_COUNTERS = {one.label.removeprefix("ha.0."): one for one in HaConnection
 
 
 def view(console: Console, _asked: Asked) -> Json:
-    """All stores, each by itself: what is wrong with one does not hide another; and what name servers know."""
+    """Return the state of all stores, and the known members.
+
+    Each store by itself: what is wrong with one does not hide another.
+    """
     return {
         "now": wall_ms(), "stores": [_of_store(console, one) for one in console.stores],
         "members": console.members.known(),

@@ -27,7 +27,7 @@ Hits = tuple[list[Message], list[str]]
 
 
 def view(_console: Console, asked: Asked) -> Json:
-    """What was asked for, in the log's order, and how it was looked for. Raises Refused."""
+    """Return what was asked for, in the log's order, and how it was looked for. Raises Refused."""
     kind = asked.text("by") or KINDS[0]
     if kind not in KINDS:
         raise Refused(f"by: one of {', '.join(KINDS)}")

@@ -17,7 +17,7 @@ SEGMENTS_A_PAGE = 64
 
 
 def view(_console: Console, asked: Asked) -> Json:
-    """One page of them, the newest first; the next victim in any case."""
+    """Return one page of segments, the newest first, and the next one to be deleted."""
     store, page = asked.store, asked.whole("page", 0, 1_000_000) or 0
     every: list[int] = []
 
@@ -59,7 +59,7 @@ def _victim(store: Watched, picture: Json, first: int | None, count: int) -> Jso
 
 
 def _rules(running: extent.Running, modified_ms: int) -> Json:
-    """What a running broker goes by."""
+    """Return the retention rules of a running broker."""
     board = Board.attach(running.region_directory)
     try:
         wanted = retention(board)

@@ -8,7 +8,7 @@ from tools.web.state.console import Console, Json
 
 
 def view(console: Console, _asked: Asked) -> Json:
-    """All of them, and what the console may do."""
+    """Return all stores, and what the console may do."""
     return {"stores": [_store(one) for one in console.stores], "mayDigest": console.may_digest}
 
 

@@ -11,7 +11,7 @@ from tools.web.views import checks, lag, latency, message, pipeline, search, seg
 
 
 class View(NamedTuple):
-    """What a page asks for; `seconds` between two live ones, None where it is asked for once."""
+    """The answer to a page's requests; `seconds` between two live ones, None where it is asked for once."""
 
     make: Callable[[Console, Asked], Json]
     seconds: float | None = None

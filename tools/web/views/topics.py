@@ -29,7 +29,7 @@ TABLE_BYTES_MAX = 8 << 20
 
 
 def view(console: Console, asked: Asked) -> Json:
-    """All topics, those that get most first."""
+    """Return all topics, those with the most messages first."""
     store, reader = asked.store, open_log(asked.store.path)
     every = list(itertools.islice(queue_directories(reader.directory.consumequeue), QUEUES_LOOKED_AT_MAX + 1))
     queues: dict[str, int] = {}
@@ -67,7 +67,7 @@ def _counts(store: Watched) -> dict[str, tuple[int, int]]:
 
 
 def _settings(reader: LogReader) -> Mapping[str, Json]:
-    """What topics.json says; nothing where it cannot be read."""
+    """Return what topics.json says; nothing where it cannot be read."""
     path = reader.directory.config / names.TOPICS
     try:
         with path.open("rb") as file:
@@ -92,7 +92,7 @@ def queues_of(store: Watched, reader: LogReader, rules: QueueRules | None = None
 
 
 def one_topic(_console: Console, asked: Asked) -> Json:
-    """Its queues: their ends, their sizes, the times of their messages. Raises Unknown."""
+    """Return a topic's queues: their ends, sizes, and times of messages. Raises Unknown."""
     store, topic = asked.store, asked.text("topic")
     reader = open_log(store.path)
     every = [
@@ -120,7 +120,7 @@ def one_topic(_console: Console, asked: Asked) -> Json:
 
 
 def _bytes_of(seen: QueueView, directory: Path, entries_max: int) -> int | None:
-    """What the queue's messages take in the log; None where that are too many to add up."""
+    """Return the bytes that the queue's messages take in the log; None where they are too many to add up."""
     if seen.max_offset - seen.min_offset > entries_max:
         return None
     try:
