@@ -98,7 +98,7 @@ def dies(error: BaseException) -> Callable[[], Role]:
 DAMAGED = CorruptRecord("/store/commitlog/0", 4711, "no record begins here")
 
 
-def test_a_role_that_the_same_bytes_kill_is_given_up_and_its_error_told(bench: Bench) -> None:
+def test_a_role_that_the_same_bytes_kill_is_given_up_and_its_error_shown(bench: Bench) -> None:
     bench.start("dispatcher", dies(DAMAGED))
     bench.tend_until(bench.given_up)
     assert bench.restarts() == STUCK_MAX - 1
@@ -159,7 +159,7 @@ def test_what_passes_by_itself_is_tried_for_as_long_as_it_lasts(bench: Bench) ->
     assert bench.board.stuck["dispatcher"].read() == 0, "a full disk is no unreadable log"
 
 
-def test_who_is_killed_from_outside_is_not_given_up(bench: Bench) -> None:
+def test_a_role_killed_from_outside_is_not_given_up(bench: Bench) -> None:
     bench.start("dispatcher", lambda: Idle(bench.board))
     for killed in range(STUCK_MAX + 3):
         os.kill(bench.pid(), signal.SIGKILL)
@@ -200,7 +200,7 @@ def test_a_stop_waits_while_the_heartbeat_moves(bench: Bench) -> None:
     assert bench.board.min_physical_offset.read() == 77, "it came to its end"
 
 
-def test_who_stands_still_is_killed_and_that_is_said(bench: Bench) -> None:
+def test_a_stalled_role_is_killed_and_that_is_logged(bench: Bench) -> None:
     def jumping() -> int:
         bench.now_ms += STALL_MS
         return bench.now_ms
@@ -247,7 +247,7 @@ def test_a_stop_finds_a_dead_role_and_has_its_work_done(bench: Bench) -> None:
     assert bench.board.min_physical_offset.read() == 5
 
 
-def test_a_failure_at_the_end_is_told(bench: Bench) -> None:
+def test_a_failure_at_the_end_is_reported(bench: Bench) -> None:
     def fail() -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), "/store/checkpoint")
 

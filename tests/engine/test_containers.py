@@ -94,7 +94,7 @@ def test_a_lease_from_a_container_holds_while_its_process_lives(broker: LocalBro
     await_that(lambda: leases.held_from(broker.store, 0) is None, "the lease of who was killed there ends")
 
 
-def test_a_lease_of_ours_holds_for_a_broker_in_a_container(broker: LocalBroker) -> None:
+def test_a_lease_from_outside_holds_for_a_broker_in_a_container(broker: LocalBroker) -> None:
     look = "import sys; from store.upkeep import leases; print(leases.held_from(sys.argv[1], 0))"
     with leases.acquire(broker.store, 7, 10**9) as lease:
         assert python(OWN_PIDS, look, broker.store).stdout == "7\n"

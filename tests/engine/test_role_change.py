@@ -64,7 +64,7 @@ def test_the_file_of_epochs_has_the_last_word(tmp_path: Path, role: str, known: 
     assert (config.broker_role, config.broker_id) == now
 
 
-def test_whom_a_slave_follows(tmp_path: Path) -> None:
+def test_which_master_a_slave_follows(tmp_path: Path) -> None:
     fenced = Epochs().fenced(Fence(1, "pair:2", "10.0.0.2:10912", 1))
     alone, named = config_of(tmp_path, "ASYNC_MASTER"), config_of(tmp_path, "ASYNC_MASTER", namesrvAddr="h:9876")
     assert role_now.effective(alone, fenced).ha_master_address == ("10.0.0.2", 10912)
@@ -176,7 +176,7 @@ def test_a_promoted_master_takes_no_messages_before_it_has_asked_where_it_can_as
         assert later.reign.read() == Reign.SERVES, "a start that begins no reign"
 
 
-def test_a_master_that_must_be_none_and_can_follow_nobody_refuses_with_what_to_type(tmp_path: Path) -> None:
+def test_a_replaced_master_without_a_master_to_follow_refuses_with_what_to_type(tmp_path: Path) -> None:
     epochs.write(tmp_path, OF_B)
     with pytest.raises(StartRefused, match=r"must be no master: .*slipstream demote .*slipstream promote "):
         RoleChange(config_of(tmp_path, "SYNC_MASTER")).config_now()

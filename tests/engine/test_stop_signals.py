@@ -81,7 +81,7 @@ def test_a_broker_without_standard_descriptors_keeps_its_memory_to_itself(tmp_pa
 
 
 @pytest.mark.parametrize(("name", "master"), [("ha_listener", None), ("clients", None), ("receiver", 1)])
-def test_a_role_that_would_sleep_for_a_day_ends_when_it_is_told_to(
+def test_a_role_that_would_sleep_for_a_day_ends_when_asked_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, master: int | None
 ) -> None:
     monkeypatch.setattr(role, "IDLE_MS_MAX", DAY_MS)

@@ -61,7 +61,7 @@ def starting(directory: Path, *only: str) -> tuple[Any, Board, Deaths]:
     return made, made._board, made._children
 
 
-def test_fronts_and_writer_come_to_their_turn_before_those_whom_nobody_waits_for(tmp_path: Path) -> None:
+def test_fronts_and_writer_run_before_roles_that_nobody_waits_for(tmp_path: Path) -> None:
     usual_ns = scheduling().slice_ns
     prompt_ns = PROMPT_NS if usual_ns else 0  # an older kernel knows no such wish
     expected = {"writer": prompt_ns, "front.0": prompt_ns, "dispatcher": usual_ns}
@@ -96,7 +96,7 @@ def test_nobody_is_waited_for_who_will_not_come(tmp_path: Path) -> None:
     assert not supervisor._are_fronts_on_their_way(), "nobody tells it of topics"
 
 
-def test_a_role_that_a_broker_does_not_have_is_told_with_those_that_it_has(tmp_path: Path) -> None:
+def test_an_unknown_role_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     properties = tmp_path / "broker.properties"
     properties.write_text(f"storePathRootDir={tmp_path / 'store'}\nbrokerIP1=127.0.0.1\n")
     command = [sys.executable, "-m", "tools.cli", "broker", "-c", str(properties), "--only", "receiver"]

@@ -124,7 +124,7 @@ def test_a_frozen_master_that_wakes_up_becomes_the_slave_of_the_promoted_one(tmp
             assert role_of(again) == "SLAVE", "it is remembered"
 
 
-def test_of_two_slaves_that_are_promoted_at_once_one_becomes_the_master(tmp_path: Path, names: Serving) -> None:
+def test_one_of_two_slaves_promoted_at_once_becomes_the_master(tmp_path: Path, names: Serving) -> None:
     at = {"namesrvAddr": f"127.0.0.1:{names.port}"}
     with (
         broker(tmp_path / "a", **MASTER, **at) as a,
@@ -143,7 +143,7 @@ def test_of_two_slaves_that_are_promoted_at_once_one_becomes_the_master(tmp_path
         assert set(acknowledged) <= set(bodies(master.store))
 
 
-def test_of_two_switches_at_once_one_is_done(tmp_path: Path, names: Serving) -> None:
+def test_one_of_two_switches_at_once_is_done(tmp_path: Path, names: Serving) -> None:
     at = {"namesrvAddr": f"127.0.0.1:{names.port}"}
     with (
         broker(tmp_path / "a", **MASTER, **at) as a,

@@ -93,7 +93,7 @@ def test_what_a_consumer_says_again_after_its_brokers_death_is_no_offset_that_we
     assert len(faults(history)) == 1
 
 
-def test_who_has_an_orderly_queue_beside_another_one_is_no_fault_while_locks_are_forgotten() -> None:
+def test_two_owners_of_an_orderly_queue_are_no_fault_while_locks_are_forgotten() -> None:
     history = some_history()
     history.spans.append(history.spans[0]._replace(member="other"))
     ended = history.spans[0].ended

@@ -143,7 +143,7 @@ def test_without_descriptors_nobody_new_comes_and_who_is_there_goes_on(tmp_path:
         assert sent(newcomer, b"last") and board.restarts["front.0"].read() == 0
 
 
-def test_of_two_fronts_one_may_die_and_its_neighbours_clients_notice_nothing(tmp_path: Path) -> None:
+def test_one_of_two_fronts_may_die_and_its_neighbours_clients_notice_nothing(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", frontProcesses=2, **SMALL) as broker:
         board, clients = board_of(broker), [connected(broker)]
         await_fronts(broker, 2)

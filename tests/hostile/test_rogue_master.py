@@ -85,7 +85,7 @@ def files_below(directory: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_of_a_rogue_master_nothing_is_taken_but_what_goes_on_from_the_log(tmp_path: Path, seed: int) -> None:
+def test_only_what_continues_the_log_is_taken_from_a_rogue_master(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     truth = history(dice)
     begins = boundaries(truth)

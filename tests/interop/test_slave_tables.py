@@ -59,7 +59,7 @@ class Moving(threading.Thread):
 
 @pytest.mark.interop
 @pytest.mark.parametrize("version", rocketmq.VERSIONS)
-def test_a_real_slave_takes_offsets_and_groups_of_ours_while_clients_run(version: str, tmp_path: Path) -> None:
+def test_a_real_slave_takes_slipstreams_offsets_and_groups_while_clients_run(version: str, tmp_path: Path) -> None:
     needs.need([version])
     compat = "5" if rocketmq.is_five(version) else "4.9"
     with (

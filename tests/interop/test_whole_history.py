@@ -70,7 +70,7 @@ def log_of(broker: LocalBroker) -> bytes:
 
 
 @pytest.mark.interop
-def test_a_new_slave_of_ours_has_all_that_a_real_master_has(version: str, tmp_path: Path) -> None:
+def test_a_new_slipstream_slave_has_all_that_a_real_master_has(version: str, tmp_path: Path) -> None:
     with RocketMQBroker(tmp_path / "m", version, brokerRole="ASYNC_MASTER", **SIZES) as master:
         end = fill(master, SEGMENTS)
         with slave_of(master, tmp_path / "s", version) as (slave, board):

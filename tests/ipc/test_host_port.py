@@ -20,11 +20,11 @@ NONE = (None, "", ":", "h", "h:", ":1", "[]:1", "h:0", "h:65536", "h:-1", "h:+1"
 
 
 @pytest.mark.parametrize("text", NONE)
-def test_what_is_none(text: str | None) -> None:
+def test_an_invalid_address_is_refused(text: str | None) -> None:
     assert host_port(text) is None
 
 
 @given(text=st.text(), lowest=st.integers(1, 70_000))
-def test_strangers_texts_are_an_address_or_none(text: str, lowest: int) -> None:
+def test_any_text_is_an_address_or_refused(text: str, lowest: int) -> None:
     found = host_port(text, lowest)
     assert found is None or (found[0] and lowest <= found[1] < 1 << 16)

@@ -58,7 +58,7 @@ def _ask(tree: Path, **environment: str) -> tuple[int, int]:
     return int(value), int(hits)
 
 
-def test_what_is_compiled_is_told_while_it_takes_time(tree: Path) -> None:
+def test_what_is_compiled_is_shown_while_it_takes_time(tree: Path) -> None:
     asked = (
         "from ipc.compiled import compiler; compiler.TOLD_EACH_SECONDS = 0.0; compiler.tell_progress_to(print); "
         "from engine.probe import answer; answer()"
@@ -70,7 +70,7 @@ def test_what_is_compiled_is_told_while_it_takes_time(tree: Path) -> None:
     assert again.stdout == "", "what is on disk is not compiled"
 
 
-def test_of_two_processes_one_compiles_and_the_other_waits(tree: Path) -> None:
+def test_one_of_two_processes_compiles_and_the_other_waits(tree: Path) -> None:
     """The first stands still in the midst of compiling until the second was seen to wait."""
     slow = (
         "import pathlib, time; from ipc.compiled import compiler; compiler.tell_progress_to(print)\n"

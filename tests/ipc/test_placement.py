@@ -29,7 +29,7 @@ def test_held_to_one_of_several_and_let_go(available: set[int]) -> None:
         assert os.sched_getaffinity(0) == available
 
 
-def test_who_may_use_one_cpu_or_others_only_is_left_alone(available: set[int]) -> None:
+def test_a_thread_that_may_use_one_cpu_or_only_others_is_left_alone(available: set[int]) -> None:
     place = np.empty(PLACE_WORDS, np.int64)
     one = min(available)
     os.sched_setaffinity(0, {one})

@@ -51,7 +51,7 @@ def test_a_ring_is_given_back_also_when_the_control_lines_were_closed_since(regi
     os.close(lock)
 
 
-def test_who_claims_a_ring_is_not_taken_for_one_that_waits_near(region_dir: Path) -> None:
+def test_a_new_owner_of_a_ring_does_not_count_as_waiting_near(region_dir: Path) -> None:
     controls = ring.create_rings(region_dir, 1)
     controls.words[ControlWord.NEAR] = 1  # of an owner that was killed
     with contextlib.closing(ring.ClaimedRing(region_dir, controls, DATA_BYTES)):
@@ -74,7 +74,7 @@ def test_while_the_writer_looks_nobody_has_to_ring(look_s: int) -> None:
     assert not waiting.is_alive() and not bell[Followed.WAITERS]
 
 
-def test_who_goes_to_sleep_is_counted_before_it_looks_for_the_last_time() -> None:
+def test_a_sleeper_is_counted_before_it_looks_for_the_last_time() -> None:
     """An atomic addition orders all on x86-64; Arm's `ldapr` may overtake one, and the bell be rung for nobody."""
     words = types.Array(types.int64, 1, "C")
     fresh = numba.njit(nogil=True)(ring.await_bell.py_func)

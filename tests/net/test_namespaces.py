@@ -82,7 +82,7 @@ def test_a_partition_is_noticed_and_healed_whichever_way_it_cuts(network: Networ
         assert_equal(master.store, slave.store, end, puts.count)
 
 
-def test_a_slow_link_carries_everything_and_who_waits_is_told(network: Network, tmp_path: Path) -> None:
+def test_a_slow_link_carries_everything_and_waiting_puts_time_out(network: Network, tmp_path: Path) -> None:
     with (
         on(network, MASTER, tmp_path / "m", **SYNC | PATIENT) as master,
         Producer(str(master.store), timeout=60.0) as producer,

@@ -51,7 +51,7 @@ def test_a_connection_that_is_cut_anywhere_goes_on_where_it_was(tmp_path: Path) 
         assert_equal(master.store, slave.store, end, puts.count)
 
 
-def test_who_waits_is_told_how_slow_the_slave_is(tmp_path: Path) -> None:
+def test_a_waiting_put_times_out_behind_a_slow_slave(tmp_path: Path) -> None:
     with (
         LocalBroker(tmp_path / "m", **SYNC | PATIENT) as master,
         Producer(str(master.store), timeout=60.0) as producer,
@@ -99,7 +99,7 @@ def test_a_connection_that_falls_silent_is_given_up_by_both_sides(tmp_path: Path
 
 
 @pytest.mark.interop
-def test_a_real_slave_of_ours_behind_a_connection_that_is_cut(tmp_path: Path) -> None:
+def test_a_real_slave_of_a_slipstream_master_behind_a_cut_connection(tmp_path: Path) -> None:
     needs.need()
     with (
         LocalBroker(tmp_path / "m", **SYNC | PATIENT) as master,

@@ -28,7 +28,7 @@ def _serves_at_once(_self: Watch, _now_ms: int, _verdicts: list[Verdict], *, ask
 @pytest.mark.parametrize(
     "mutant", ["asks only when promoted", "never steps down", "gives way to an older epoch", "both give way"]
 )
-def test_without_each_of_its_rules_there_are_two_masters_or_none(monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
+def test_without_each_rule_there_are_two_masters_or_no_master(monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
     judged = reign._takes_precedence
     match mutant:
         case "asks only when promoted":

@@ -42,7 +42,7 @@ def count(spark: SparkSession, query: str) -> Any:
     return spark.sql(query).collect()[0][0]
 
 
-def test_options_are_found_again_and_what_names_a_store_itself_has_none_of_them() -> None:
+def test_kept_options_are_found_and_a_plain_path_has_no_kept_options() -> None:
     creation = {"owner": "me", "provider": "rocketmq", "option.Topic": "a", "topic": "a", "path": "file:/s"}
     found = options_of_creation(creation)
     assert found == {"topic": "a", "path": "file:/s"}

@@ -37,7 +37,7 @@ def await_dispatched(store: Path) -> None:
     board.counters.close()
 
 
-def test_it_is_a_notebook_and_only_one_of_its_cells_knows_the_format() -> None:
+def test_the_notebook_is_valid_and_only_one_of_its_cells_knows_the_format() -> None:
     code = code_of(NOTEBOOK)
     (changes,) = [cell for cell in code if "changes" in cell["metadata"].get("tags", ())]
     assert changes is code[0]

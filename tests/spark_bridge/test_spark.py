@@ -125,13 +125,13 @@ def test_a_view_in_sql(spark, store, messages):
         ("queueId int", {"startingOffsets": "first"}, "give earliest"),
     ],
 )
-def test_wrong_options_and_columns_are_told_with_what_would_do(spark, store, schema, options, told):
+def test_errors_of_options_and_columns_say_what_would_do(spark, store, schema, options, told):
     with pytest.raises((AnalysisException, PythonException)) as caught:
         load(spark, store, schema, **options).count()
     assert told in str(caught.value)
 
 
-def test_a_directory_without_a_log_is_told(spark, tmp_path):
+def test_a_directory_without_a_log_is_reported(spark, tmp_path):
     with pytest.raises((AnalysisException, PythonException), match="not a store"):
         load(spark, str(tmp_path), "queueId int").count()
 

@@ -33,7 +33,7 @@ def test_python_processes_of_it_load_the_installed_modules(tmp_path: Path) -> No
         assert (home / part).samefile(installed / part)
 
 
-def test_it_is_used_on_this_machine_unless_the_user_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_spark_home_is_used_unless_the_user_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setenv(NAME, "")  # so that what `ensure` sets goes with this test
     monkeypatch.delenv(NAME)

@@ -74,13 +74,13 @@ def test_a_name_server_names_the_replica_on_this_host_once_and_only_a_master_con
         find_extent(str(master.store), only_confirmed=True)
 
 
-def test_a_broker_whose_files_are_elsewhere_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_whose_files_are_elsewhere_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(name_servers, "_brokers", lambda _servers, _tls: {"broker-b": {0: "192.0.2.1:10911"}})
     with pytest.raises(NoReplicaHere, match=r"'broker-b' has no replica on this host \(192.0.2.1:10911: another host"):
         resolve_stores(parse_options({"nameServer": "127.0.0.1:9876"}))
 
 
-def test_a_slave_that_has_not_received_yet_is_waited_for_and_told(tmp_path: Path) -> None:
+def test_a_slave_that_has_not_received_yet_is_waited_for_and_reported(tmp_path: Path) -> None:
     # One segment: a new slave begins with the master's last one.
     keys = {"brokerName": "broker-a", **SIZES, "mappedFileSizeCommitLog": 1 << 20}
     here = tmp_path / "here"  # where each host has its replica

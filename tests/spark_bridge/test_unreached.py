@@ -56,7 +56,7 @@ def test_a_stream_says_what_to_share(store: SmallStore) -> None:
         StoreTail(str(store.root)).look()
 
 
-def test_who_may_not_take_leases_reads_without_and_is_told_once(
+def test_a_reader_that_may_not_take_leases_reads_without_and_is_warned_once(
     store: SmallStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(root: str, *_arguments: object, **_more: object) -> None:

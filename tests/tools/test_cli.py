@@ -107,7 +107,7 @@ NOT_FOR_AN_ERROR = "numpy numba rich pyspark uvloop asyncio logging ctypes secre
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_not_there_is_told_before_anything_heavy_is_loaded(
+def test_a_missing_store_or_broker_is_reported_before_anything_heavy_is_loaded(
     arguments: list[str], code: int, tmp_path: Path
 ) -> None:
     script = (

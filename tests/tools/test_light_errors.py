@@ -129,7 +129,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     os.close(held)
 
 
-def test_wrong_arguments_are_told_before_anything_heavy_is_loaded(place: Path) -> None:
+def test_wrong_arguments_are_reported_before_anything_heavy_is_loaded(place: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
     ran = subprocess.run(
         [sys.executable, "-c", EACH, HEAVY], input=json.dumps([line for line, _code, _told in CASES]),

@@ -285,7 +285,7 @@ def _read_all(master: int, seen: list[bytes]) -> None:
             seen.append(part)
 
 
-def test_a_terminal_gets_colours_unless_somebody_wants_none(
+def test_a_terminal_gets_colours_unless_no_color_is_set(
     lines: list[Line], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")

@@ -44,7 +44,7 @@ def test_what_is_published_is_read_back_whole(found: list[tuple[ipaddress.IPv6Ad
         assert address_cursors.read(at) == addresses.pack(str(address), port)
 
 
-def test_an_address_in_the_middle_of_its_change_is_none() -> None:
+def test_a_half_written_address_is_not_shown() -> None:
     words = np.zeros(24, np.int64)
     at = AddressCursors(*(Cursor(words, 8 * number, "a") for number in range(3)))
     address_cursors.publish(at, "2001:db8::1", 1)

@@ -71,7 +71,7 @@ def test_what_has_no_room_is_filled_in_as_far_as_it_has(tmp_path: Path, monkeypa
     assert journal.is_filled and journal.is_overfull and len(seen(tmp_path)[0]) == STEP
 
 
-def test_it_stands_for_the_file_that_was_read_or_written_last_if_that_is_sound(tmp_path: Path) -> None:
+def test_the_table_stands_for_the_last_file_read_or_written_if_that_is_sound(tmp_path: Path) -> None:
     client_table.create(tmp_path)
     journal, state, other = ClientJournal.attach(tmp_path), (5, 6, 7), (5, 6, 8)
     journal.note_file(CONSUMER_OFFSETS, state)
@@ -136,7 +136,7 @@ def test_rows_and_names_are_used_again(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_it_grows_by_steps_and_says_when_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_grows_by_steps_and_says_when_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client_table.create(tmp_path)
     journal = ClientJournal.attach(tmp_path)
     for number in range(STEP + 1):

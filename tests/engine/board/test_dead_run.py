@@ -118,7 +118,7 @@ def _began() -> int:
     return began
 
 
-def test_a_copied_store_has_none(tmp_path: Path) -> None:
+def test_a_copied_store_has_no_dead_run(tmp_path: Path) -> None:
     killed = Killed(tmp_path).die()
     copy = tmp_path / "copy"
     shutil.copytree(killed.root, copy)

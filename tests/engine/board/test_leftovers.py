@@ -52,20 +52,20 @@ def much_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "monotonic_ms", lambda: monotonic_ms() + leftovers.SILENT_MS + 1)
 
 
-def test_of_a_broker_that_runs_nothing_is_left(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_broker_has_no_leftovers(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     much_later(monkeypatch)
     assert made.seen == []
     made.die()
 
 
-def test_of_a_killed_broker_its_next_start_takes_it(made: Made) -> None:
+def test_the_next_start_takes_the_leftovers_of_a_killed_broker(made: Made) -> None:
     made.die()
     (left,) = made.seen
     assert (left.directory, left.root, left.is_gone) == (made.regions, made.root, False)
     assert left.bytes >= (made.regions / pointer.COUNTERS_FILE).stat().st_blocks * leftovers.BLOCK_BYTES > 0
 
 
-def test_of_a_store_that_is_gone_nobody_takes_it(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_takes_the_leftovers_of_a_store_that_is_gone(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     made.die()
     shutil.rmtree(made.root)
     assert made.seen == [], "its broker may run where the store is seen"
@@ -94,7 +94,7 @@ def test_a_start_at_work_is_not_taken_for_dead(made: Made) -> None:
     assert sorted(left.directory for left in made.seen) == sorted([made.regions, starting])
 
 
-def test_what_only_looks_like_it_is_nothing_of_ours(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_only_looks_like_a_region_is_not_listed(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     much_later(monkeypatch)
     name = made.regions.name
     (made.memory / f"{name[:-1]}g").mkdir()

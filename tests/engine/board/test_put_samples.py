@@ -48,7 +48,7 @@ def test_the_last_whole_minute(tmp_path: Path, board: Board) -> None:
     sampler.close()
 
 
-def test_before_the_first_minute_is_over_there_is_none(tmp_path: Path, board: Board) -> None:
+def test_there_is_no_minute_before_the_first_one_is_over(tmp_path: Path, board: Board) -> None:
     sampler = Sampler(tmp_path, board, START, BOOT, is_slave=True)
     sampler.take(START)
     found = read_samples(tmp_path)

@@ -71,7 +71,7 @@ def test_names_that_find_no_room_have_no_slot(tmp_path: Path) -> None:
     assert [ends.slot_for(b"t", number) for number in range(3)] == [0, 1, NO_SLOT]
 
 
-def test_who_waits_for_more_of_some_queues_wakes_for_these_and_for_new_ones(tmp_path: Path) -> None:
+def test_a_reader_of_some_queues_wakes_for_these_and_for_new_ones(tmp_path: Path) -> None:
     writer = QueueEnds.create(tmp_path, {("mine", 0): 5, ("other", 0): 5})
     reader, moved = QueueEnds.attach(tmp_path), np.zeros(len(Followed), np.int64)
     mine = np.array([reader.find(b"mine", 0)], np.int64)

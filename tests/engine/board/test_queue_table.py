@@ -37,7 +37,7 @@ def test_a_store_of_many_queues_has_room_for_more(tmp_path: Path) -> None:
     assert table.next_offsets[99] == 99
 
 
-def test_a_full_table_and_full_memory_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_table_and_full_memory_are_different_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = QueueTable.create(tmp_path, {}, queues_max=10)
     for queue_id in range(8):
         table.slot_of(b"t", queue_id)

@@ -41,7 +41,7 @@ def test_prometheus_takes_the_rules(promtool: str, tmp_path: Path) -> None:
     assert "SUCCESS: 16 rules found" in check(promtool, tmp_path, "check", "rules", "alerts.yml")
 
 
-def test_each_rule_fires_when_it_should_and_none_at_rest(promtool: str, tmp_path: Path) -> None:
+def test_each_rule_fires_when_it_should_and_no_rule_fires_at_rest(promtool: str, tmp_path: Path) -> None:
     assert "SUCCESS" in check(promtool, tmp_path, "test", "rules", SERIES.name)
 
 

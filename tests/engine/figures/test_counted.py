@@ -68,7 +68,7 @@ def samples(series: Series) -> dict[tuple[str, ...], float]:
     return dict(series.samples)
 
 
-def test_what_fronts_told_is_no_normal_message_and_nothing_goes_back() -> None:
+def test_messages_that_fronts_reported_are_not_normal_and_no_count_goes_back() -> None:
     told = Counts()
     sent = SentMessages(told)
     topics = [TopicCount("t", 5, 500), TopicCount(HALF_TOPIC, 2, 200), TopicCount("%RETRY%g", 9, 900)]

@@ -43,7 +43,7 @@ def codes(board: Board, status: HaStatus) -> list[str]:
     return [str(one.reason) for one in findings]
 
 
-def test_of_one_that_is_well_nothing_is_said(board: Board, tmp_path: Path) -> None:
+def test_a_healthy_broker_has_no_findings(board: Board, tmp_path: Path) -> None:
     assert codes(board, status_of(tmp_path)) == []
 
 

@@ -44,7 +44,7 @@ def connect(node: Node, slot: int, ack: int, state: int = 2, host: str = "10.0.0
     waiting.publish(words.state, state)
 
 
-def test_in_sync_behind_and_nothing_said_yet(node: Node) -> None:
+def test_a_slave_is_in_sync_behind_or_without_a_report(node: Node) -> None:
     node.append(bytes(5000))
     for slot, (ack, state) in enumerate(((4001, 2), (4000, 2), (-1, 1))):
         connect(node, slot, ack, state)
@@ -74,7 +74,7 @@ def test_rate_and_time_to_catch_up_come_from_the_samples(node: Node) -> None:
     assert replica.catch_up_seconds == pytest.approx(40_000 / replica.acked_bytes_per_second)
 
 
-def test_who_has_gone_is_told_with_the_reason_until_the_slot_is_taken_again(node: Node) -> None:
+def test_a_slave_that_left_is_shown_with_the_reason_until_its_slot_is_taken(node: Node) -> None:
     connect(node, 3, 500)
     words = node.board.ha[3]
     waiting.publish(words.ended_at_ms, monotonic_ms() - 4000)

@@ -53,7 +53,7 @@ def test_what_works_is_alive_and_ready(config: BrokerConfig, board: Board) -> No
 
 
 @pytest.mark.parametrize(("state", "said"), [(BrokerState.STARTING, "STARTING"), (BrokerState.STOPPING, "STOPPING")])
-def test_who_starts_or_stops_is_alive_and_not_ready(state: BrokerState, said: str, board: Board) -> None:
+def test_a_broker_that_starts_or_stops_is_alive_and_not_ready(state: BrokerState, said: str, board: Board) -> None:
     waiting.publish(board.broker_state, state)
     assert alive(MASTER, board).ok and reasons(MASTER, board) == ["STOPPED"]
     assert ready(MASTER, board, None).state == said

@@ -163,7 +163,7 @@ def test_replicas_are_called_by_who_they_are_and_never_two_the_same() -> None:
     ]  # fmt: skip
 
 
-def test_open_metrics_for_who_asks_for_it(pair: tuple[LocalBroker, LocalBroker]) -> None:
+def test_open_metrics_on_request(pair: tuple[LocalBroker, LocalBroker]) -> None:
     status, content_type, text = get(pair[0], Accept="application/openmetrics-text; version=1.0.0")
     assert (status, content_type.partition(";")[0]) == (200, "application/openmetrics-text")
     assert {"rocketmq_ha_in_sync_slaves", "rocketmq_storage_size_bytes"} <= {one.name for one in open_metrics(text)}
@@ -207,7 +207,7 @@ def test_other_requests(pair: tuple[LocalBroker, LocalBroker]) -> None:
     [b"", b"\r\n\r\n", b"GET", b"\xff" * 100 + b"\r\n\r\n", b"G" * (REQUEST_BYTES_MAX * 4)],
     ids=["nothing", "empty", "half", "noise", "endless"],
 )
-def test_who_talks_nonsense_is_hung_up_on_and_others_are_served(
+def test_a_client_that_sends_nonsense_is_closed_and_others_are_served(
     pair: tuple[LocalBroker, LocalBroker], request_bytes: bytes
 ) -> None:
     with socket.create_connection(("127.0.0.1", port_of(pair[0])), timeout=SECONDS) as sock:
@@ -275,7 +275,7 @@ def test_which_ports_are_tried(tmp_path: Path, settings: dict[str, int], before:
     assert MetricsServer(from_mapping(settings), board, no_sizes, nobody_tells).ports() == ports
 
 
-def test_a_port_that_is_taken_is_tried_again_and_disable_means_none(tmp_path: Path) -> None:
+def test_a_taken_port_is_tried_again_and_disable_opens_no_port(tmp_path: Path) -> None:
     port = free_port()  # none that a connection of somebody else's gets while it is free
     with (
         socket.create_server(("127.0.0.1", port)) as taken,

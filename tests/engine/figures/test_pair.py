@@ -37,7 +37,7 @@ def of_kind(board: Board, store: Path, reason: str, role: str = "SYNC_MASTER") -
         (Verdict.EQUAL, "this master, of epoch 3", "stop one"),
     ],
 )
-def test_another_master_is_told_with_the_command_and_where_to_type_it(
+def test_another_master_is_reported_with_the_command_and_where_to_type_it(
     tmp_path: Path, board: Board, verdict: Verdict, says: str, next_step: str
 ) -> None:
     rival_note.write(tmp_path, [RIVAL._replace(verdict=verdict.value)])

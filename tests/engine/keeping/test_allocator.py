@@ -62,7 +62,7 @@ def test_a_log_that_begins_above_0(board: Board, files: SegmentFiles) -> None:
     assert board.allocated_offset.read() == 7 * SIZE
 
 
-def test_it_sleeps_until_the_housekeeper_has_said_where_the_log_begins(board: Board, files: SegmentFiles) -> None:
+def test_the_allocator_sleeps_until_the_beginning_of_the_log_is_set(board: Board, files: SegmentFiles) -> None:
     waiting.publish(board.segment_request_offset, 5 * SIZE)
     allocator = Allocator(board, files)
     assert turns(allocator) == 0
@@ -150,7 +150,7 @@ def test_a_full_disk_is_an_errno_and_is_tried_again_each_second(
     assert (board.allocation_errno.read(), board.allocated_offset.read()) == (0, 2 * SIZE)
 
 
-def test_it_sleeps_until_it_is_asked(board: Board, files: SegmentFiles) -> None:
+def test_the_allocator_sleeps_until_it_is_asked(board: Board, files: SegmentFiles) -> None:
     allocator = Allocator(board, files)
     turns(allocator)
     allocator.idle(1)

@@ -19,7 +19,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path, 100)
 
 
-def test_creates_and_seals_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_creates_and_seals_are_audited_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path)
     assert bench.audit()[0]["event"] == "start" and bench.audit()[0]["segment"] == 0
     for _ in range(3):
@@ -38,7 +38,7 @@ def test_creates_and_seals_are_told_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert all(line["reason"] for line in bench.audit())
 
 
-def test_what_came_last_is_told_at_the_stop(bench: Bench) -> None:
+def test_the_last_changes_are_audited_at_the_stop(bench: Bench) -> None:
     bench.run(1000)
     bench.put(40)
     bench.role.close()
@@ -93,7 +93,7 @@ def test_a_first_look_that_takes_several_turns_tells_of_what_came_after_it(
     assert [line["event"] for line in bench.audit()] == ["start", "stop"] and bench.audit()[0]["queue"] == 30
 
 
-def test_what_somebody_else_removes_is_told(bench: Bench) -> None:
+def test_files_that_somebody_else_removes_are_audited(bench: Bench) -> None:
     bench.run(1000)
     (bench.log.directory.consumequeue / "topic" / "0" / f"{0:020d}").unlink()
     bench.put(1)

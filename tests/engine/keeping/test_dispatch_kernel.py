@@ -98,7 +98,7 @@ def test_what_is_usual_needs_no_interpreter(log: SmallLog, board: Board, tmp_pat
     dispatcher.close()
 
 
-def test_a_store_without_an_index_needs_none_either(log: SmallLog, board: Board, tmp_path: Path) -> None:
+def test_a_store_without_an_index_is_dispatched_compiled_too(log: SmallLog, board: Board, tmp_path: Path) -> None:
     dispatcher = role(log, board, tmp_path, messageIndexEnable="false")
     log.append()
     follow(dispatcher, board, log.end)

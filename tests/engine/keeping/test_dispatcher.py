@@ -177,7 +177,7 @@ def test_damage_ends_the_role(log: SmallLog, board: Board) -> None:
         dispatcher.do_work(NOW)
 
 
-def test_it_naps_while_there_is_work_and_sleeps_on_the_log_after(log: SmallLog, board: Board) -> None:
+def test_the_dispatcher_naps_while_there_is_work_and_then_sleeps_on_the_log(log: SmallLog, board: Board) -> None:
     dispatcher = role(log, board)
     dispatcher.do_work(NOW)
     growing = threading.Thread(target=waiting.publish, args=(board.max_physical_offset, log.append().end))
@@ -189,7 +189,7 @@ def test_it_naps_while_there_is_work_and_sleeps_on_the_log_after(log: SmallLog, 
     dispatcher.idle(60_000)  # awake: a nap
 
 
-def test_it_sleeps_on_the_log_at_once_where_somebody_waits_for_what_it_builds(log: SmallLog, board: Board) -> None:
+def test_the_dispatcher_sleeps_on_the_log_at_once_while_a_reader_waits(log: SmallLog, board: Board) -> None:
     dispatcher, cursor = role(log, board), board.reput_from_offset
     waiting.publish(board.max_physical_offset, log.append().end)
     cursor.words[cursor.index + Followed.WAITERS] = 1

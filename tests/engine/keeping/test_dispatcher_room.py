@@ -102,7 +102,7 @@ def test_wherever_room_ends_all_is_built_once(
     assert fails_at > RECORDS // 2
 
 
-def test_a_disk_that_fails_is_none_that_is_full(log: SmallLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_is_not_a_full_one(log: SmallLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board = Board.create(tmp_path / "counters")
     dispatcher = Dispatcher(board, built(tmp_path / "failed", log))
     waiting.publish(board.max_physical_offset, log.end)

@@ -381,7 +381,7 @@ def test_an_index_file_that_is_full_goes_to_disk_and_into_the_checkpoint(log: Sm
     assert found.index_msg_timestamp_ms == eighth
 
 
-def test_the_first_checkpoint_is_ours_though_an_index_file_is_full(
+def test_the_first_checkpoint_has_slipstreams_part_though_an_index_file_is_full(
     log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One without our part, cut off there by the power, would look like a RocketMQ broker's: no mark would count."""

@@ -43,7 +43,7 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
     return Bed(tmp_path)
 
 
-def test_those_who_were_answered_are_waited_for(bed: Bed) -> None:
+def test_a_flush_waits_for_producers_that_were_answered(bed: Bed) -> None:
     bed.put(3)
     bed.flusher.do_work(NOW)
     assert bed.board.log_flushes.read() == 1
@@ -69,7 +69,7 @@ def test_nobody_is_waited_for_where_that_does_not_pay(bed: Bed) -> None:
     assert (bed.board.log_flushes.read(), bed.board.flushed_offset.read()) == (2, bed.log.end)
 
 
-def test_who_does_not_come_back_holds_nobody_up_for_longer_than_a_flush(bed: Bed) -> None:
+def test_a_producer_that_stops_delays_others_by_one_flush_at_most(bed: Bed) -> None:
     bed.put(3)
     bed.flusher.do_work(NOW)
     bed.group().waits = True

@@ -316,7 +316,7 @@ def test_used_percent_is_what_java_computes(tmp_path: Path, monkeypatch: pytest.
 # waiting, settings
 
 
-def test_it_sleeps_until_the_log_goes_on(bench: Bench) -> None:
+def test_the_housekeeper_sleeps_until_the_log_goes_on(bench: Bench) -> None:
     bench.role.do_work(NOW)
     asking = threading.Thread(target=waiting.publish, args=(bench.board.segment_request_offset, 1 << 40))
     asking.start()

@@ -66,7 +66,7 @@ def test_a_log_that_its_path_does_not_lead_to_is_not_called_flushed(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_it_is_seen_at_rest_and_at_the_stop(log: SmallLog, board: Board, way: Callable[[SmallLog], None]) -> None:
+def test_lost_files_are_seen_at_rest_and_at_stops(log: SmallLog, board: Board, way: Callable[[SmallLog], None]) -> None:
     log.append()
     for cursor in (board.max_physical_offset, board.flushed_offset):
         waiting.publish(cursor, log.end)

@@ -88,7 +88,7 @@ def test_everywhere_is_both_families() -> None:
             socket.create_connection((host, port), timeout=SECONDS).close()
 
 
-def test_what_cannot_be_bound_is_told_with_its_address() -> None:
+def test_an_address_that_cannot_be_bound_is_named() -> None:
     with listen("127.0.0.1", 0) as taken, pytest.raises(OSError, match=r"127\.0\.0\.1:\d+: Address already in use"):
         listen("127.0.0.1", taken.getsockname()[1])
     with pytest.raises(OSError, match=r"192\.0\.2\.1:0: .*; give an address of this host"):

@@ -37,7 +37,7 @@ def test_the_formatter_keeps_each_message_on_its_line() -> None:
     assert stream.getvalue() == "name a\\nforged\n"
 
 
-def test_the_first_is_told_at_once_the_rest_as_a_count(
+def test_the_first_line_is_logged_at_once_the_rest_as_a_count(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0

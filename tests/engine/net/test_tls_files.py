@@ -66,7 +66,7 @@ def spoilt(own: Issued, directory: Path, authority: Authority) -> Callable[[str]
     return make
 
 
-def test_in_test_mode_a_server_makes_its_certificate_and_a_client_speaks_to_it(
+def test_in_test_mode_a_server_makes_its_own_certificate(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     testing = tls_file(tmp_path / "testing", test_mode_enable="true")
@@ -104,7 +104,7 @@ def test_a_certificate_made_for_tests_is_signed_by_its_own_key(tmp_path: Path) -
     assert ends[1].version() == "TLSv1.3"
 
 
-def test_without_test_mode_nothing_is_made(tmp_path: Path) -> None:
+def test_without_test_mode_no_certificate_is_made(tmp_path: Path) -> None:
     plain = tls_file(tmp_path / "plain", test_mode_enable="false")
     assert tls.server_tls(TlsMode.PERMISSIVE, plain).context is None
     with pytest.raises(tls.TlsUnusable, match="no certificate for a server"):

@@ -22,7 +22,7 @@ def collects_at_once() -> Iterator[None]:
     gc.set_threshold(*thresholds)
 
 
-def test_who_stops_waiting_at_any_moment_does_not_disturb_who_publishes(collects_at_once: None) -> None:
+def test_a_wait_that_stops_at_any_moment_does_not_disturb_a_publish(collects_at_once: None) -> None:
     """A collection is where another thread may get its turn in the midst of a look at all."""
     control = np.zeros(max(ControlWord) + 1, np.int64)
     control[ControlWord.HEAD] = RECORDS

@@ -131,7 +131,7 @@ def test_queues_named_by_messages_go_on_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.crash
-def test_a_writer_killed_again_and_again_takes_no_offset_twice_and_leaves_none_out(tmp_path: Path) -> None:
+def test_a_writer_killed_again_and_again_neither_repeats_nor_skips_an_offset(tmp_path: Path) -> None:
     """Half of the messages are composed: batches, and messages with offsets as text."""
     with LocalBroker(tmp_path / "b", **SMALL, compat="4.9") as broker:
         board, batches = board_of(broker.store), 400

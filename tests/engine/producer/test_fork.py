@@ -136,7 +136,7 @@ def test_every_call_in_a_forked_child_is_an_error_and_the_parent_goes_on(
     assert bodies[-2:] == [b"pending", b"after"]
 
 
-def test_a_child_forked_while_other_threads_send_is_told_at_once(broker: LocalBroker) -> None:
+def test_a_child_forked_while_other_threads_send_fails_at_once(broker: LocalBroker) -> None:
     with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         stop, sent = threading.Event(), 0
 
@@ -312,7 +312,7 @@ def test_a_closed_producer_says_so_and_is_closed_twice_without_harm(broker: Loca
             assert third.send("t", b"x").status is second.send("t", b"x").status is PutMessageStatus.PUT_OK
 
 
-def test_a_sender_that_waits_for_room_is_told_when_another_thread_closes(broker: LocalBroker) -> None:
+def test_a_sender_that_waits_for_room_fails_when_another_thread_closes(broker: LocalBroker) -> None:
     board, failure = board_of(broker.store), []
     producer = Producer(broker.store, timeout=DEADLINE_SECONDS)
     producer.send("t", b"x", queue_id=0)

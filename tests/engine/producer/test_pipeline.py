@@ -65,7 +65,7 @@ def test_a_put_is_answered_once_its_queue_has_a_slot_and_the_log_has_it(region_d
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMSGSIZE, errno.EIO])
-def test_what_the_writer_refuses_is_told_at_once_though_others_wait_before_it(region_dir: Path, number: int) -> None:
+def test_a_refused_record_fails_at_once_though_others_wait_before_it(region_dir: Path, number: int) -> None:
     with opened(region_dir, flushDiskType="SYNC_FLUSH") as (pipeline, writer, board):
         pipeline.put(draft_of(0), waits=True, token="waits")
         writer.answer()

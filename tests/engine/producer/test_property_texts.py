@@ -24,7 +24,7 @@ def texts(compat: str, *, unique_keys: bool = False) -> PropertyTexts:
 
 @pytest.mark.parametrize("compat", ["4.9", "5"])
 @given(fields=FIELDS)
-def test_it_is_what_the_rules_say(compat: str, fields: dict[str, str]) -> None:
+def test_a_property_text_is_what_the_rules_say(compat: str, fields: dict[str, str]) -> None:
     fields = {**fields, "UNIQ_KEY": "mine"} if compat == "5" else fields
     sent = "\x02".join(f"{name}\x01{value}" for name, value in fields.items())
     expected = received(SendRequest(topic="t", body=b"b", properties=sent), FACTS[compat], "").properties

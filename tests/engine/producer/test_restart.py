@@ -58,7 +58,7 @@ def test_a_producer_goes_on_at_the_broker_that_is_started_again(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kills", [False, True])
-def test_what_was_sent_without_waiting_is_told_of_once_and_never_put_again(tmp_path: Path, kills: bool) -> None:
+def test_lost_sends_without_waiting_are_reported_once_and_never_put_again(tmp_path: Path, kills: bool) -> None:
     with LocalBroker(tmp_path) as first:
         producer = Producer(first.store, timeout=TIMEOUT)
         producer.send("t", b"acknowledged")

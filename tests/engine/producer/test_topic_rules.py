@@ -207,7 +207,7 @@ def test_without_auto_creation_only_topics_that_there_are(tmp_path: Path) -> Non
         assert "%DLQ%g" not in table
 
 
-def test_a_producer_on_a_slaves_store_is_told_where_its_master_is(tmp_path: Path) -> None:
+def test_a_producer_on_a_slaves_store_hears_where_its_master_is(tmp_path: Path) -> None:
     slave = {**SMALL, "brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": "127.0.0.1:10912"}
     with LocalBroker(tmp_path / "s", **slave) as broker, pytest.raises(ServiceNotAvailable) as refused:
         Producer(broker.store, timeout=DEADLINE_SECONDS)

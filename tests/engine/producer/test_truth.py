@@ -88,7 +88,7 @@ def test_futures_of_a_small_ring_are_answered_as_the_log_has_them(broker: LocalB
     assert [result.physical_offset for result in results] == found
 
 
-def test_who_waits_finds_its_place_whatever_other_threads_put_meanwhile(tmp_path: Path) -> None:
+def test_a_waiting_send_finds_its_place_whatever_other_threads_put(tmp_path: Path) -> None:
     settings = {**SMALL, "flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": int(DEADLINE_SECONDS * 1000)}
     with (
         LocalBroker(tmp_path / "b", **settings) as broker,

@@ -159,7 +159,7 @@ def test_permission_and_period_outlive_the_role(store_dir: Path, region_dir: Pat
         assert {"brokerPermission=2", "registerNameServerPeriod=20000"} <= set(bytes(told.body).decode().splitlines())
 
 
-def test_retention_is_set_shown_and_told(store_dir: Path, region_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_is_set_shown_and_logged(store_dir: Path, region_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with role(store_dir, region_dir, "") as (server, config):
 

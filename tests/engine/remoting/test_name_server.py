@@ -99,7 +99,7 @@ def test_changes_of_key_values_are_answered_once_on_disk_and_written_together() 
     assert len(json.loads(written[-1])["configTable"]["n"]) == 30
 
 
-def test_a_disk_that_is_full_is_told_and_the_server_goes_on(
+def test_a_full_disk_is_reported_and_the_server_goes_on(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_lines, "AGAIN_SECONDS", 600.0)

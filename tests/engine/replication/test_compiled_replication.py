@@ -238,7 +238,7 @@ def test_a_body_outside_the_open_segment_waits_for_its_own(board: Board) -> None
         assert slave.file.read(6) == b"second", "a segment is a file of its own, from its first byte"
 
 
-def test_a_file_that_cannot_be_written_is_told_by_its_errno(board: Board) -> None:
+def test_a_file_that_cannot_be_written_is_reported_by_its_errno(board: Board) -> None:
     with a_slave(board, 1) as slave, open(os.devnull, "rb") as read_only:
         slave.target = receiver_kernel.Target(read_only.fileno(), 0, SEGMENT)
         outcome = slave.compiled(FRAME_HEADER.pack(1, 1) + b"x")

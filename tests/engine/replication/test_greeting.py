@@ -137,7 +137,7 @@ def test_a_slave_takes_over_the_epochs_of_its_master(master: Node, tmp_path: Pat
 
 
 @pytest.mark.parametrize("said", [b"\x83garbage", b"\x81\xff\xff12345", b"\x81\x00\x30" + b"{" * 5])
-def test_a_greeting_that_is_none_ends_the_connection(master: Node, said: bytes) -> None:
+def test_an_invalid_greeting_ends_the_connection(master: Node, said: bytes) -> None:
     with socket.create_connection(("127.0.0.1", master.board.ha_listen_port.read()), timeout=120) as sock:
         sock.sendall(first_report(0))
         offset, size = FRAME_HEADER.unpack(exactly(sock, FRAME_HEADER_BYTES))
@@ -164,7 +164,7 @@ def test_with_ha_ack_flushed_what_the_slave_has_on_disk_counts(tmp_path: Path) -
             assert master.board.ha[0].flushed_offset.read() == 5000
 
 
-def test_who_cannot_say_what_it_has_on_disk_is_never_waited_for(tmp_path: Path) -> None:
+def test_a_slave_that_cannot_report_its_disk_is_never_waited_for(tmp_path: Path) -> None:
     with Node(tmp_path / "m", **SIZES, haAckFlushed=True) as master:
         port = master.start("ha_listener", "group_transfer").board.ha_listen_port.read()
         with socket.create_connection(("127.0.0.1", port), timeout=120) as sock:
@@ -178,7 +178,7 @@ def test_who_cannot_say_what_it_has_on_disk_is_never_waited_for(tmp_path: Path) 
             assert (master.board.ha[0].held_offset.read(), master.board.confirm_offset.read()) == (0, 0)
 
 
-def test_a_slave_that_repeats_its_report_while_it_waits_is_not_taken_for_one_of_ours() -> None:
+def test_a_slave_that_repeats_its_report_while_it_waits_is_not_taken_for_slipstream() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         slave = socket.create_connection(listening.getsockname())
         accepted, _ = listening.accept()

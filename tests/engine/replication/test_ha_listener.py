@@ -195,7 +195,7 @@ def test_a_report_in_pieces_is_one_report_and_what_follows_it_is_the_senders(mas
     ],
     ids=["route request", "heartbeat with a body", "http", "below zero", "an absurd number"],
 )
-def test_whoever_takes_the_ha_port_for_another_one_is_no_slave(master: Node, said: bytes) -> None:
+def test_a_client_of_another_protocol_at_the_ha_port_is_no_slave(master: Node, said: bytes) -> None:
     master.append(bytes(1000))
     with come(master, said) as sock:
         assert hang_up_seen(sock)
@@ -222,7 +222,7 @@ def test_without_a_descriptor_for_one_more_the_listener_waits_and_serves_on(mast
     assert is_running(listener)
 
 
-def test_who_is_not_listed_is_hung_up_on_unheard_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unlisted_address_is_closed_unheard_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allow_list, "is_this_host", lambda _peer, _own: False)
     with Node(tmp_path / "master", haAllowList="192.0.2.0/24", **SIZES).start("ha_listener") as master:
         master.append(b"something")

@@ -257,7 +257,7 @@ def test_flow_control_holds_back_what_the_second_does_not_allow(tmp_path: Path) 
     bench.close()
 
 
-def test_who_catches_up_has_a_bound_of_its_own_which_an_administrator_changes_meanwhile(tmp_path: Path) -> None:
+def test_a_slave_that_catches_up_has_its_own_rate_limit_which_can_change(tmp_path: Path) -> None:
     bench = Bench(tmp_path, segment_bytes=2 * CATCH_UP_BYTES)
     board = bench.node.board
     waiting.publish(board.max_ha_catch_up_byte_in_second, 300 * STEPS)
@@ -314,7 +314,7 @@ def test_a_slave_whose_acknowledgements_come_late_is_served_by_naps_until_it_is_
 @pytest.mark.parametrize(
     ("lower_state", "turns", "is_lazy"), [(HaSlotState.FREE, 200, False), (HaSlotState.TRANSFER, 200, True)]
 )
-def test_of_slaves_that_take_turns_all_but_the_lowest_slots_become_lazy(
+def test_all_slaves_but_the_lowest_slots_become_lazy_when_they_take_turns(
     tmp_path: Path, lower_state: int, turns: int, is_lazy: bool
 ) -> None:
     bench = Bench(tmp_path, confirms=True, slot=1)

@@ -224,7 +224,7 @@ def test_the_table_is_bounded_and_a_freed_slot_goes_to_who_waits(tmp_path: Path)
             sock.close()
 
 
-def test_who_waits_for_a_slot_is_refused_in_the_end(tmp_path: Path) -> None:
+def test_a_caller_that_waits_for_a_slot_is_refused_in_the_end(tmp_path: Path) -> None:
     quick = {"haHousekeepingInterval": 6000, "haSendHeartbeatInterval": 6000}
     for turn in range(TURNS):
         with Node(tmp_path / f"master{turn}", **SIZES, **quick).start("ha_listener") as master, ExitStack() as held:

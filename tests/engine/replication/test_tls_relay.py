@@ -107,7 +107,7 @@ def test_a_peer_that_does_not_read_costs_bounded_memory_and_holds_up_no_end(
     await_that(lambda: not relays(), "the relay has ended", SECONDS)
 
 
-def test_who_is_idle_costs_nothing(file: Path) -> None:
+def test_an_idle_relay_costs_nothing(file: Path) -> None:
     await_that(lambda: not relays(), "those of other tests have ended")
     with relayed(file) as (plain, peer):
         plain.sendall(b"something")

@@ -173,7 +173,7 @@ CASES: dict[str, tuple[Certificates, str, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_who_is_refused_and_why(
+def test_which_slaves_are_refused_and_why(
     case: str, tmp_path: Path, authority: Authority, stranger: Authority, lines: Path
 ) -> None:  # fmt: skip
     certificates, masters_words, slaves_words = CASES[case]

@@ -50,7 +50,7 @@ def test_what_is_dispatched_behind_a_look_is_there_at_the_next_one(tmp_path: Pat
     assert (ops.status, ops.next_offset) == (Pulled.NO_NEW, at)
 
 
-def test_an_offset_that_is_not_in_the_queue_is_said_to_be_none(tmp_path: Path) -> None:
+def test_an_offset_outside_the_queue_is_illegal(tmp_path: Path) -> None:
     queues = queues_of(tmp_path, 4, [4 * RECORD_BYTES] * 9)
     assert queues.read_half(7).status is Pulled.ILLEGAL
     assert queues.read_half(7).next_offset == queues.read_ops(7).next_offset == 4

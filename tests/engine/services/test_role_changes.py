@@ -48,7 +48,7 @@ def switch(slave: LocalBroker, *options: str) -> None:
 
 
 @pytest.mark.crash
-def test_services_run_at_the_master_whoever_that_is(tmp_path: Path) -> None:
+def test_services_run_at_the_current_master(tmp_path: Path) -> None:
     with (
         LocalBroker(tmp_path / "a", brokerRole="SYNC_MASTER", **COMMON) as a,
         LocalBroker(tmp_path / "b", brokerRole="SLAVE", brokerId=1, haMasterAddress=a.ha_address, **COMMON) as b,

@@ -123,7 +123,7 @@ def test_an_administrator_has_one_asked_about_from_the_beginning(tmp_path: Path,
 
 
 @BOTH
-def test_it_goes_on_after_a_restart_where_it_was(tmp_path: Path, compat: str) -> None:
+def test_transactions_go_on_after_a_restart_where_they_were(tmp_path: Path, compat: str) -> None:
     settings = {**SMALL, "compat": compat}
     with LocalBroker(tmp_path / "b", **settings) as broker:
         with Producer(broker.store, timeout=TIMEOUT) as producer:

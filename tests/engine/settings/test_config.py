@@ -110,7 +110,7 @@ def test_defaults_are_rocketmqs() -> None:
         ({"brokerRole": "SLAVE", "brokerId": 1}, 1),
     ],
 )
-def test_a_sync_master_waits_for_one_slave_unless_told_otherwise(settings: dict[str, object], expected: int) -> None:
+def test_a_sync_master_waits_for_one_slave_by_default(settings: dict[str, object], expected: int) -> None:
     assert from_mapping(settings).in_sync_replicas == expected
 
 
@@ -124,7 +124,7 @@ def test_a_sync_master_waits_for_one_slave_unless_told_otherwise(settings: dict[
         ("metricsExporterType=OTLP_GRPC\n", "1: metricsExporterType: OTLP_GRPC is taken as PROM"),
     ],
 )
-def test_a_setting_without_effect_is_told(tmp_path: Path, text: str, says: str) -> None:
+def test_a_setting_without_effect_is_reported(tmp_path: Path, text: str, says: str) -> None:
     _config, warnings = load(written(tmp_path, text + "brokerRole=SYNC_MASTER\n"))
     assert [warning for warning in warnings if says in warning]
 

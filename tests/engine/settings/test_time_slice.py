@@ -32,7 +32,7 @@ def _applied(role: str, call: str = "") -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("role", ["writer", "front.0", "front.11", "ha_listener"])
-def test_whom_a_client_waits_for_has_a_short_slice(role: str) -> None:
+def test_a_role_that_clients_wait_for_has_a_short_slice(role: str) -> None:
     policy, usual_ns = scheduling()
     assert _applied(role) == (policy, PROMPT_NS if usual_ns else 0)
 
@@ -42,7 +42,7 @@ def test_the_others_have_the_kernels(role: str) -> None:
     assert _applied(role) == tuple(scheduling())
 
 
-def test_whoever_refuses_it_is_obeyed() -> None:
+def test_a_refused_slice_is_accepted() -> None:
     assert _applied("writer", NO_SUCH_CALL) == tuple(scheduling())
 
 

@@ -41,7 +41,7 @@ def rocketmqs() -> dict[str, str]:
     return {name: value for name, _is, value in (line.partition("=") for line in lines if not line.startswith("#"))}
 
 
-def test_every_key_that_rocketmq_has_is_known_and_none_besides() -> None:
+def test_exactly_the_keys_of_rocketmq_are_known() -> None:
     ours = {key.name for key in KEYS} | SYNONYMS.keys() | OLD_SPELLINGS.keys()
     assert not rocketmqs().keys() - ours - UNUSED.keys()
     samples = {name for name, unused in UNUSED.items() if "common in samples" in unused.why}

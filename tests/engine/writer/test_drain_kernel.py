@@ -153,7 +153,7 @@ def test_a_record_goes_in_only_if_a_blank_record_still_fits_behind_it(bench: Ben
     assert bench.drain() == outcome
 
 
-def test_who_put_nothing_sleeps_on_when_others_puts_are_committed(bench: Bench) -> None:
+def test_a_producer_without_puts_sleeps_on_when_others_puts_are_committed(bench: Bench) -> None:
     words, place = bench.controls.words, bench.claimed.number * ring.WORDS_PER_RING + int(ring.ControlWord.HEAD)
     of_another = (bench.claimed.number + 1) % RINGS * ring.WORDS_PER_RING + int(ring.ControlWord.HEAD)
     mine, other = (

@@ -54,7 +54,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     return found
 
 
-def test_who_takes_messages_does_not_read_what_an_administrator_wrote(config: BrokerConfig, readers: set[int]) -> None:
+def test_the_writers_thread_does_not_read_what_an_administrator_wrote(config: BrokerConfig, readers: set[int]) -> None:
     keeper = TopicKeeper(config)
     keeper.note([("first", 0)])
     assert keeper.finish(NOW_MS, LONG_SECONDS)
@@ -90,7 +90,7 @@ def test_a_file_that_is_damaged_meanwhile_stops_nobody(config: BrokerConfig, rea
 
 
 @pytest.mark.parametrize("is_damaged", [False, True], ids=["while written", "while read"])
-def test_a_failure_is_told_once_and_tried_again(
+def test_a_failure_is_logged_once_and_tried_again(
     config: BrokerConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_damaged: bool
 ) -> None:
     """A full disk, say: no topic is forgotten over it."""

@@ -116,7 +116,7 @@ def test_a_disk_without_room_is_waited_for(
     assert (keeper.waits_for, keeper.built) == (0, 3)
 
 
-def test_a_disk_that_fails_is_told(log: SmallLog, keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_is_reported(log: SmallLog, keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(_fd: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 

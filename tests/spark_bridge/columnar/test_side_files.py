@@ -136,7 +136,7 @@ def test_odd_records_are_rows_as_in_the_source(tmp_path: Path) -> None:
     assert [row["keys"] for row in rows[:2]] == ["b", "\ufffd\ufffd"]
 
 
-def test_the_segment_that_is_written_has_none(log: SmallLog) -> None:
+def test_the_segment_that_is_written_has_no_side_file(log: SmallLog) -> None:
     assert bases(log) == [0, 4096, 8192, 12288]
     assert len(rounds.build_all(log.root)) == 4
     assert sorted(side_files.listed(log.root)) == bases(log)

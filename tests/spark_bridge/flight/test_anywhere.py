@@ -95,7 +95,7 @@ def test_a_replica_of_the_executors_host_is_read_in_place(spark, store, tmp_path
         assert [row[0] for row in other.select("_replica").distinct().collect()] == [server.location]
 
 
-def test_who_takes_his_time_in_place_holds_the_log_with_each_batch(store, tmp_path, monkeypatch):
+def test_a_slow_reader_in_place_holds_the_log_with_each_batch(store, tmp_path, monkeypatch):
     now_ms = 0
     monkeypatch.setattr(leases, "monotonic_ms", lambda: now_ms)
     batch = pa.RecordBatch.from_pydict({"queueId": [0]})
@@ -202,7 +202,7 @@ def test_several_brokers_and_one_that_is_named_twice(spark, store, tmp_path):
                 spark_bridge.read(spark, places, columns=["topic"], flightToken=TOKEN).count()
 
 
-def test_one_replica_that_does_not_answer_is_none_too_few(spark, store):
+def test_one_replica_that_does_not_answer_is_not_missed(spark, store):
     nowhere = f"grpc://127.0.0.1:{free_port()}"
     with served(store.root) as server:
         frame = through(spark, f"{nowhere},{server.location}")

@@ -62,7 +62,7 @@ def test_the_same_ticket_works_after_a_kill(small: SmallStore, token_file: Path)
     assert got == rows and len(rows) == 300
 
 
-def test_it_ends_by_a_signal_and_makes_a_token_of_its_own(small: SmallStore) -> None:
+def test_the_flight_command_ends_by_a_signal_and_makes_its_own_token(small: SmallStore) -> None:
     with FlightProcess(small.root) as running:
         assert running.broker == "broker-a" and len(running.token) >= 40
         request = ScanRequest(("orders",))
@@ -164,7 +164,7 @@ def test_beside_a_broker_that_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
-def test_a_user_without_rights_is_told_before_it_serves(small: SmallStore) -> None:
+def test_a_user_without_rights_is_refused_before_it_serves(small: SmallStore) -> None:
     with tempfile.TemporaryDirectory(prefix="slipstream-test-") as open_dir:  # pytest's own are closed to others
         Path(open_dir).chmod(0o755)
         store = shutil.copytree(small.root, Path(open_dir) / "store")

@@ -64,7 +64,7 @@ def far(location: str, **options: str) -> ReadPlan:
 
 
 @pytest.mark.parametrize(("version", "name"), GOLDEN_STORES)
-def test_it_is_the_plan_in_place(tmp_path: Path, version: str, name: str) -> None:
+def test_a_remote_plan_is_the_plan_in_place(tmp_path: Path, version: str, name: str) -> None:
     root = unpack_golden(version, name, tmp_path)
     whole = explain_options({"path": root})
     some = explain_options({"path": root, "subscribePattern": "[a-z].*"}).stores[0].queues
@@ -109,7 +109,7 @@ def test_a_split_is_a_ticket(small: SmallStore, monkeypatch: pytest.MonkeyPatch)
             far(running.location, topic="orders")
 
 
-def test_topics_that_are_kept_back_and_places_are_not_told(small: SmallStore) -> None:
+def test_hidden_topics_and_places_are_not_shown(small: SmallStore) -> None:
     with served(small.root, ["orders"]) as running, RemoteStore(running.location, TOKEN) as store:
         assert far(running.location).stores[0].queues == {"orders/0": 30, "orders/1": 30}
         assert far(running.location, subscribePattern="b.*").stores[0].queues == {}
@@ -120,7 +120,7 @@ def test_topics_that_are_kept_back_and_places_are_not_told(small: SmallStore) ->
             assert "bills" not in said and str(small.root) not in said
 
 
-def test_who_may_not_ask_and_what_nobody_asks(small: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_questions_and_those_without_a_token_fail(small: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(small.root, limits=Limits(plans=1, plans_waiting=0)) as running:
         with pytest.raises(NotLetIn):
             explain_options({"path": running.location})
@@ -162,7 +162,7 @@ def impostor() -> Iterator[Impostor]:
         server.shutdown()
 
 
-def test_an_answer_that_is_none_is_refused_in_one_line() -> None:
+def test_an_invalid_answer_is_refused_in_one_line() -> None:
     with impostor() as server:
         place = f"grpc://127.0.0.1:{server.port}"
         server.answer = {"stores": [{**STORE, "more": "of a later version"}]}

@@ -127,7 +127,7 @@ def test_a_pattern_that_never_ends_elsewhere_ends_here(server: FlightServer) -> 
         remote_rows(server.location, ScanRequest(options={"subscribePattern": "(?=alpha).*"}))
 
 
-def test_what_is_there_is_told(server: FlightServer, golden: str) -> None:
+def test_the_store_topics_and_plan_are_described(server: FlightServer, golden: str) -> None:
     with RemoteStore(server.location, TOKEN) as store:
         told = store.store()
         assert told["brokerName"] == "broker-alpha" and told["version"] == "t" and not told["isRunning"]
@@ -148,7 +148,7 @@ def test_what_is_there_is_told(server: FlightServer, golden: str) -> None:
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", TOKEN[:-1], TOKEN.upper()])
-def test_who_has_no_token_gets_nothing(server: FlightServer, token: str | None) -> None:
+def test_a_caller_without_a_token_gets_nothing(server: FlightServer, token: str | None) -> None:
     with RemoteStore(server.location, token) as store:
         calls = (store.store, store.topics, lambda: store.plan(ScanRequest()), lambda: list(store.read(b"{}")))
         for call in calls:
@@ -248,7 +248,7 @@ def test_a_chain_that_begins_inside_a_record_gives_nothing(small: SmallStore) ->
             ask(running, changed(ticket, segment=8192, range=[0, chain, start, end]))
 
 
-def test_a_body_that_looks_like_a_record_is_none(tmp_path: Path) -> None:
+def test_a_body_that_looks_like_a_record_is_not_one(tmp_path: Path) -> None:
     """A ticket may begin there: what it gets then, its sender could have had by reading the body."""
     store = SmallStore(tmp_path / "store", 1 << 16)
     store.put("orders", b"one")

@@ -102,7 +102,7 @@ def test_readers_that_share_few_maps_lose_nothing(large: SmallStore, monkeypatch
     assert counts == [BODIES] * 16
 
 
-def test_more_streams_than_there_may_be_are_told_so(large: SmallStore) -> None:
+def test_streams_above_the_limit_are_refused(large: SmallStore) -> None:
     with served(large.root, limits=Limits(streams=3, streams_of_peer=2)) as running:
         ticket = first_ticket(running, BODY)
         with RemoteStore(running.location, TOKEN) as store:
@@ -117,7 +117,7 @@ def test_more_streams_than_there_may_be_are_told_so(large: SmallStore) -> None:
             assert sum(batch.num_rows for batch in store.read(ticket)) == BODIES
 
 
-def test_who_takes_nothing_is_hung_up_on(large: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_takes_nothing_is_closed(large: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "LOOK_S", 0.05)
     with served(large.root) as running:
         ticket = first_ticket(running, BODY)
@@ -131,7 +131,7 @@ def test_who_takes_nothing_is_hung_up_on(large: SmallStore, monkeypatch: pytest.
         assert len(remote_rows(running.location, ScanRequest(("orders",), ("queueId",)))) == BODIES
 
 
-def test_who_took_his_time_with_a_batch_is_served_on_when_the_server_was_gone(
+def test_a_slow_reader_is_served_on_after_the_server_was_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """How long nothing comes counts from when more is asked for."""
@@ -207,7 +207,7 @@ def test_many_strangers_have_less_each() -> None:
     assert unasked.too_much(sizes, ()) == set(peers[1::2])
 
 
-def test_who_called_between_two_looks_is_no_stranger(large: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_between_two_looks_is_no_stranger(large: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "LOOK_S", 3600.0)
     there: list[Peer] = []
     with served(large.root) as running:
@@ -224,7 +224,7 @@ def test_who_called_between_two_looks_is_no_stranger(large: SmallStore, monkeypa
         assert not running._known and not running._first_seen, "who has gone is forgotten"
 
 
-def test_plans_beyond_those_that_may_wait_are_told_so(large: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_above_the_waiting_limit_are_refused(large: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Semaphore(0), threading.Event()
 
     def slow(_store: object, _request: object) -> None:

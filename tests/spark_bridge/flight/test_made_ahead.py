@@ -54,7 +54,7 @@ def number(batch: pa.RecordBatch) -> int:
     return int(told)
 
 
-def test_the_next_batch_is_made_while_one_is_sent_and_none_behind_it(streams: Streams) -> None:
+def test_only_the_next_batch_is_made_while_one_is_sent(streams: Streams) -> None:
     made = Made(5)
     stream = begun(streams, made)
     for taken in range(3):
@@ -80,7 +80,7 @@ def test_as_many_as_may_be_are_made_ahead_of_all_streams(streams: Streams) -> No
     assert [[number(batch) for batch in stream] for stream in under_way[1:]] == [[1, 2], [2], [2]]
 
 
-def test_what_is_wrong_with_a_batch_made_ahead_is_told_in_its_place(streams: Streams) -> None:
+def test_an_error_of_a_batch_made_ahead_is_raised_in_its_place(streams: Streams) -> None:
     stream = begun(streams, Made(2, TooManyStreams("as a batch fails")))
     assert [number(next(stream)) for _ in range(2)] == [0, 1]
     with pytest.raises(TooManyStreams, match="as a batch fails"):

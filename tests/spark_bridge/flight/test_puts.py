@@ -149,7 +149,7 @@ def test_the_master_is_looked_for_among_the_replicas_servers(
     assert len(log_of(broker, "sought")) == 1
 
 
-def test_who_may_only_read_writes_nothing(broker: LocalBroker) -> None:
+def test_a_reader_writes_nothing(broker: LocalBroker) -> None:
     with served(broker.store, ["mine"], writers=Writers(WRITERS_TOKEN)) as server:
         for token, topic, refusal in (
             (TOKEN, "mine", MayNotWrite), (None, "mine", NotLetIn), ("another-token-altogether", "mine", NotLetIn),

@@ -73,7 +73,7 @@ def test_every_way_of_reading_has_the_same_rows(spark: SparkSession, store: Smal
         assert {path for path in registry.asked if "orders" in path} == {"/subjects/orders-value/versions/latest"}
 
 
-def test_protobuf_through_flight_is_decoded_by_the_reader_and_damage_told(store: SmallStore, tmp_path: Path) -> None:
+def test_protobuf_through_flight_is_decoded_by_the_reader_or_reported(store: SmallStore, tmp_path: Path) -> None:
     path = tmp_path / "orders.desc"
     path.write_bytes(DESCRIPTORS)
     store.put("payments", b"\0\0\0\0\x69\x04\x02\x00", 0)

@@ -31,7 +31,7 @@ def test_a_request_comes_back_as_it_went(request: ScanRequest) -> None:
     assert parsed(request.encoded()) == request
 
 
-def test_it_is_what_a_read_is_asked_by() -> None:
+def test_a_scan_request_has_the_options_of_a_read() -> None:
     request = ScanRequest(("orders", "bills"), ("queueId", "body"), {"startingTimestamp": "-10m", "keys": "k-1"})
     options = parse_options({**request.read_options, "path": "/store"})
     assert options.topics == ("orders", "bills") and options.columns == ("queueId", "body") and options.keys == ("k-1",)

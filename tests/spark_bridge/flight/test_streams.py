@@ -139,7 +139,7 @@ def test_one_checkpoint_goes_on_in_place_and_through_any_replica(store: SmallSto
             far(one.location).latestOffset({"north": at}, FOR_EVER)
 
 
-def test_who_runs_is_believed_before_who_is_at_rest(store: SmallStore, tmp_path: Path) -> None:
+def test_a_running_broker_is_believed_before_a_store_at_rest(store: SmallStore, tmp_path: Path) -> None:
     """A master that was left behind by a promotion holds what the new history does not have."""
     left_behind = copied(store, tmp_path / "old")
     filled(left_behind, 90)
@@ -254,7 +254,7 @@ def test_a_batch_that_is_planned_holds_the_log_until_the_driver_is_silent(store:
             reader.stop()
 
 
-def test_who_may_read_some_topics_follows_no_others(store: SmallStore) -> None:
+def test_a_reader_of_some_topics_follows_no_others(store: SmallStore) -> None:
     with served(store.root, ["orders"]) as server:
         reader = far(server.location)
         assert reader.latestOffset(reader.initialOffset(), FOR_EVER).keys() == {"orders"}

@@ -105,7 +105,7 @@ def test_rows_and_types_are_those_in_place_but_for_what_is_the_hosts(tmp_path: P
     assert counted > 20
 
 
-def test_of_topics_that_are_kept_back_nothing_is_told(small: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_hidden_topics_is_shown(small: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served_tables, "BOUNDS", Bounds(log_bytes=0))  # nor is the log searched for `none`
     with served(small.root, ["orders", "none"]) as running:
         for table, hidden in (

@@ -72,7 +72,7 @@ def test_what_plans_say_is_always_taken(tmp_path: Path, version: str, name: str,
             assert parsed(encoded(ticket)).split.log == ticket.split.log
 
 
-def test_a_large_split_is_several_tickets_and_too_large_a_one_is_told() -> None:
+def test_a_large_split_is_several_tickets_and_too_large_a_one_is_refused() -> None:
     pieces = tuple(QueuePiece("", f"topic-{number}", 0, 0, 1) for number in range(PIECES_MAX + 1))
     first, second = tickets_of(QueueSplit(LOG, pieces), ["body"], {})
     assert first.split.pieces + second.split.pieces == pieces

@@ -143,7 +143,7 @@ def test_avro_with_more_fields(lake: Lake) -> None:
     assert [(row["id"], row["note"], row["small"]) for row in lake.rows()] == [(7, None, None), (8, "n", 3)]
 
 
-def test_a_body_that_cannot_be_decoded_ends_the_load_or_is_told_in_a_column(lake: Lake) -> None:
+def test_a_body_that_cannot_be_decoded_ends_the_load_or_is_reported_in_a_column(lake: Lake) -> None:
     lake.put("orders", b'{"id": 1}', b"no json", b'{"id": 3}')
     with pytest.raises(MalformedData, match="as json"):
         lake.load(decode="json", valueSchema="id bigint")
@@ -245,7 +245,7 @@ def test_a_table_goes_on_with_its_own_log_only(lake: Lake, tmp_path: Path) -> No
     assert lake.places() == lake.expected
 
 
-def test_a_topic_that_was_made_anew_is_told(lake: Lake) -> None:
+def test_a_topic_that_was_made_anew_is_reported(lake: Lake) -> None:
     lake.fill(12)
     lake.fill(4, "returns")
     lake.load()
@@ -348,7 +348,7 @@ def test_a_table_with_rows_of_others_is_not_loaded(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2, "stores": {}}', '{"log": {"orders": "x"}}'])
-def test_offsets_that_are_none_end_the_load(lake: Lake, text: str) -> None:
+def test_invalid_offsets_end_the_load(lake: Lake, text: str) -> None:
     lake.fill(5)
     lake.load()
     lake.set_offsets(text)

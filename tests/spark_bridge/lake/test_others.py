@@ -17,7 +17,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     return Lake(tmp_path, request.param)
 
 
-def test_of_two_loaders_one_ends_and_no_row_is_there_twice(lake: Lake) -> None:
+def test_one_of_two_loaders_ends_and_no_row_is_there_twice(lake: Lake) -> None:
     lake.fill(30)
     with lake.tables(rows_max=10) as first, lake.tables(rows_max=10) as second:
         first.open()

@@ -71,6 +71,6 @@ def test_a_terminals_colours_and_what_rust_gave_up_are_one_plain_line() -> None:
 
 
 @pytest.mark.parametrize("error", [Conflict("c"), ZeroDivisionError("ours"), KeyError("asked for")])
-def test_errors_of_ours_stay_what_they_are(error: Exception) -> None:
+def test_the_projects_own_errors_pass_unchanged(error: Exception) -> None:
     with pytest.raises(type(error)), Outside("t", {}).asked("it fails", KeyError):
         raise error

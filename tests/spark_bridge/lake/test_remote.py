@@ -47,7 +47,7 @@ def test_fields_are_decoded_by_the_server(lake: Lake) -> None:
     assert [row["id"] for row in lake.rows()] == [1, None, 3]
 
 
-def test_another_log_elsewhere_and_losses_there_are_told(lake: Lake, tmp_path: Path) -> None:
+def test_another_log_elsewhere_and_losses_there_are_reported(lake: Lake, tmp_path: Path) -> None:
     lake.fill(30)
     lake.load()
     lake.fill(10)

@@ -60,7 +60,7 @@ def test_ranges_are_written_as_they_are_read():
         ('{"queueOffset":{">":1,">":2}}', "comes twice"),
     ],
 )
-def test_what_is_refused_is_told_with_what_would_do(text, told):
+def test_a_refusal_says_what_would_do(text, told):
     with pytest.raises(InvalidOption) as caught:
         parse_where(text)
     assert told in str(caught.value)

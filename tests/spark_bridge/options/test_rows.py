@@ -112,7 +112,7 @@ def test_avro_types_map_as_in_sparks_own_source() -> None:
     assert avro_type("avroSchema", '"long"') == pa.int64()
 
 
-def test_a_schema_that_holds_itself_is_told() -> None:
+def test_a_schema_that_holds_itself_is_refused() -> None:
     schema = '{"type":"record","name":"N","fields":[{"name":"next","type":["null","N"]}]}'
     with pytest.raises(InvalidOption, match="N holds itself"):
         avro_type("avroSchema", schema)

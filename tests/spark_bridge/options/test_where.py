@@ -31,7 +31,7 @@ def test_what_a_condition_admits_is_written_as_it_is_read():
         ('{"topic":[null]}', "topic takes texts"),
     ],
 )
-def test_what_is_refused_is_told_with_what_would_do(text, told):
+def test_a_refusal_says_what_would_do(text, told):
     with pytest.raises(InvalidOption, match="where=") as caught:
         parse_where(text)
     assert told in str(caught.value)

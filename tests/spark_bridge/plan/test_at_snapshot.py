@@ -90,7 +90,7 @@ def test_what_came_between_two_snapshots_and_since_the_last(store: SmallStore) -
         read(store, startingSnapshot="second", snapshot="first")
 
 
-def test_what_it_is_not_of_is_told(store: SmallStore, tmp_path: Path) -> None:
+def test_an_unknown_foreign_expired_or_damaged_snapshot_is_an_error(store: SmallStore, tmp_path: Path) -> None:
     with pytest.raises(SnapshotUnknown, match="known: none"):
         read(store, snapshot="then")
     take(store, "then")
@@ -107,7 +107,7 @@ def test_what_it_is_not_of_is_told(store: SmallStore, tmp_path: Path) -> None:
         read(store, snapshot="then")
 
 
-def test_what_retention_has_deleted_is_told_and_left_out_only_on_request(
+def test_a_deleted_range_is_an_error_and_left_out_only_on_request(
     store: SmallStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = take(store, "then")
@@ -135,7 +135,7 @@ def test_a_log_that_was_cut_and_written_again_is_another_one(store: SmallStore) 
         read(other, snapshot="then")
 
 
-def test_a_topic_that_was_deleted_is_still_there_and_one_made_anew_is_told(store: SmallStore) -> None:
+def test_a_deleted_topic_is_still_read_and_one_made_anew_is_reported(store: SmallStore) -> None:
     rows = [row for row in take(store, "then") if row[0] == "orders"]
     shutil.rmtree(store.root / "consumequeue" / "orders")
     for options in ({"topic": "orders"}, {"subscribePattern": "orde.*"}):
@@ -188,7 +188,7 @@ def test_a_stream_begins_behind_a_snapshot_and_has_no_end(store: SmallStore) -> 
         RocketMQStreamReader(schema_of(NAMES), {"path": str(store.root), "startingSnapshot": "no"}).initialOffset()
 
 
-def test_whoever_reads_without_spark_and_through_flight_has_the_same_moment(store: SmallStore) -> None:
+def test_reads_without_spark_and_through_flight_have_the_same_moment(store: SmallStore) -> None:
     rows = take(store, "then")
     since = put(store, 90)
 

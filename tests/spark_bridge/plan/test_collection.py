@@ -18,7 +18,7 @@ def collecting():
     gc.enable()
 
 
-def test_it_rests_and_goes_on_also_behind_an_error():
+def test_the_collector_rests_and_goes_on_also_behind_an_error():
     @planned_in_peace
     def plan(fails: bool) -> bool:
         if fails:
@@ -50,7 +50,7 @@ def test_the_last_of_several_plans_wakes_it():
     assert gc.isenabled()
 
 
-def test_who_switched_it_off_has_it_off():
+def test_a_collector_that_was_off_stays_off():
     gc.disable()
     with collector_at_rest():
         assert not gc.isenabled()

@@ -143,7 +143,7 @@ def test_the_rows_are_those_of_the_records(small: SparseStore) -> None:
     assert all(kind.startswith(("table ", "a stream")) for kind in planning.KINDS.keys() - wanted.keys())
 
 
-def test_a_split_is_told_of_its_own_queues_only(small: SparseStore) -> None:
+def test_a_split_has_the_bounds_of_its_own_queues_only(small: SparseStore) -> None:
     by_queue = planning._by_queue(small, small.ms(small.records // 2)).replace(
         str(small.ms(small.records // 2)), str(small.ms(9)), 1
     )  # one queue begins at another time

@@ -76,7 +76,7 @@ def test_a_name_that_no_store_has_is_an_error(store, options, told):
                 .partitions()  # fmt: skip
 
 
-def test_none_of_it_is_an_error_on_request(store):
+def test_missing_names_are_no_error_on_request(store):
     allowed = {"allowMissingTopics": "true"}
     assert read(store.root, topic="ordrs", **allowed) == []
     assert read(store.root, topic="orders,ordrs", **allowed) == store.offsets[::2]
@@ -109,7 +109,7 @@ def test_what_is_not_dispatched_yet_or_has_lost_its_queues_is_found_in_the_log(s
         read(store.root, topic="fresh")
 
 
-def test_where_damage_hides_names_the_read_tells_of_the_damage(store):
+def test_where_damage_hides_names_the_read_reports_the_damage(store):
     store.put("fresh")
     path = store.root / "commitlog" / f"{0:020d}"
     content = bytearray(path.read_bytes())
@@ -134,7 +134,7 @@ def test_one_store_of_several_is_enough_and_a_brokers_queue_has_to_be_its_own(st
         plan_read(parse_options({**both, "topic": "refund"}))
 
 
-def test_many_names_are_not_all_told(store):
+def test_not_all_of_many_names_are_listed(store):
     for number in range(300):
         (store.root / "consumequeue" / f"topic-{number}" / "0").mkdir(parents=True)
     with pytest.raises(UnknownTopic, match="and 202 more; allowMissingTopics") as told:

@@ -93,7 +93,7 @@ def test_tags_are_pruned_by_hash_and_then_compared(version, name, tmp_path):
             assert [offset for offset in found if offset not in batches] == in_topic, (tag, topic)
 
 
-def test_two_tags_of_one_hash_are_told_apart(tmp_path):
+def test_two_tags_of_one_hash_are_distinguished(tmp_path):
     made = SmallStore(tmp_path / "store", 4096)
     for number in range(20):
         made.put("orders", properties=b"TAGS\x01" + (b"Aa", b"BB")[number % 2])
@@ -139,7 +139,7 @@ def test_keys_are_found_through_the_index_as_rocketmq_finds_them(version, name, 
     assert set(read(root, keys=json.dumps(asked))) == together
 
 
-def test_keys_are_found_with_part_of_the_index_or_none(golden, lines, tmp_path):
+def test_keys_are_found_with_part_of_the_index_or_without_it(golden, lines, tmp_path):
     root = shutil.copytree(golden, tmp_path / "store")
     keyed = [line for line in lines if not is_system_topic(line["topic"])][:: len(lines) // 20]
     keys = json.dumps([line["properties"]["UNIQ_KEY"] for line in keyed])
@@ -208,7 +208,7 @@ def test_times_bound_what_is_not_dispatched_as_well(tmp_path, monkeypatch):
         assert read(str(made.root), **by_queue) == wanted, reput
 
 
-def test_offsets_that_are_gone_or_not_there_are_told_unless_their_loss_may_pass(golden):
+def test_missing_offsets_are_an_error_unless_their_loss_may_pass(golden):
     def bounds(first: int, end: int) -> dict[str, str]:
         one = '{"alphaOne":{"0":%d}}'
         return {"startingOffsets": one % first, "endingOffsets": one % end}
@@ -223,7 +223,7 @@ def test_offsets_that_are_gone_or_not_there_are_told_unless_their_loss_may_pass(
         read(golden, **bounds(5, 3))
 
 
-def test_offsets_of_a_deleted_segment_are_told_with_queue_range_and_file(tmp_path):
+def test_offsets_of_a_deleted_segment_are_reported_with_queue_range_and_file(tmp_path):
     made = SmallStore(tmp_path / "store", 1024)
     for _ in range(40):
         made.put("orders", b"x" * 50)

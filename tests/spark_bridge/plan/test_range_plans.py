@@ -212,7 +212,7 @@ def test_a_scan_without_spark_has_the_ranges_of_its_conditions(store, messages, 
         assert sum(map(bytes_of, planned[-1])) < whole * 0.4
 
 
-def test_a_plan_is_told_and_holds_nothing(store: SmallStore, messages: list[Message]) -> None:
+def test_a_plan_is_explained_and_holds_nothing(store: SmallStore, messages: list[Message]) -> None:
     leases = store.root / "leases"
     plan = explain_options({"path": str(store.root), "topic": "orders", "where": '{"queueOffset":{">=":10,"<":60}}'})
     (told,) = plan.stores

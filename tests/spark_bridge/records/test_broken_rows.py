@@ -61,7 +61,7 @@ def read(root: Path, log: LogExtent, selection: Selection) -> tuple[list[Row], l
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_every_row_is_true_and_whatever_is_missing_was_told(sound: Path, truth: list[Row], tmp_path: Path, name: str):
+def test_every_row_is_true_and_what_is_missing_is_reported(sound: Path, truth: list[Row], tmp_path: Path, name: str):
     root = tmp_path / "store"
     shutil.copytree(sound, root)
     BREAKS[name](root)

@@ -64,7 +64,7 @@ def store(tmp_path: Path) -> SmallStore:
         (0, b"\xff" * 100),
     ],
 )
-def test_one_damaged_record_is_told_and_all_others_are_rows(store, at, data):
+def test_one_damaged_record_is_reported_and_all_others_are_rows(store, at, data):
     row = 40
     damaged = store.offsets[row]
     overwrite(store, damaged + at, data)
@@ -80,7 +80,7 @@ def test_one_damaged_record_is_told_and_all_others_are_rows(store, at, data):
         assert errors[0]["_error"].endswith(f"reading goes on at offset {store.offsets[row + 1]}")
 
 
-def test_a_size_that_skips_whole_records_hides_none_of_them(store):
+def test_a_size_that_skips_whole_records_hides_no_record(store):
     row = 40
     overwrite(store, store.offsets[row], struct.pack(">i", store.offsets[row + 3] - store.offsets[row]))
     found, errors = rows_and_errors(ranges(store.extent(reput=0)))
@@ -112,7 +112,7 @@ def test_whatever_is_damaged_no_other_record_is_lost_or_given_twice(tmp_path_fac
         assert any(first <= offset < goes_on for first, goes_on in told)
 
 
-def test_a_page_of_zeros_is_told_once(store):
+def test_a_page_of_zeros_is_reported_once(store):
     first = store.offsets[40] - store.offsets[40] % SEGMENT + 1000
     overwrite(store, first, bytes(1024))
     hit = [o for o, size, *_ in store.records if o < first + 1024 and o + size > first]
@@ -181,7 +181,7 @@ def test_the_limit_may_cut_a_record_behind_damage(store):
         assert len(errors) == 1
 
 
-def test_damage_is_told_whatever_is_selected(store):
+def test_damage_is_reported_whatever_is_selected(store):
     overwrite(store, store.offsets[40] + 4, b"\0")
     chosen = {"topics": frozenset(["payments"]), "queue_ids": frozenset([1])}
     found, errors = rows_and_errors(ranges(store.extent(reput=0), 512, **chosen))
@@ -213,7 +213,7 @@ def test_through_a_queue_the_row_says_which_message_is_lost(store, at, data):
     assert (error["partition"], error["offset"]) == (queue, queue_offset)
 
 
-def test_queue_entries_that_point_outside_the_log_are_told(store):
+def test_queue_entries_that_point_outside_the_log_are_reported(store):
     splits = queue_splits(store, "orders")
     path = next((store.root / "consumequeue" / "orders" / "0").iterdir())
     content = bytearray(path.read_bytes())
@@ -227,7 +227,7 @@ def test_queue_entries_that_point_outside_the_log_are_told(store):
     assert sorted((error["topic"], error["queueOffset"]) for error in errors) == [("orders", 1), ("orders", 2)]
 
 
-def test_a_body_whose_crc_is_wrong_is_null_and_told(store):
+def test_a_body_whose_crc_is_wrong_is_null_and_reported(store):
     overwrite(store, store.offsets[40] + BODY_CRC_AT, b"\x12\x34")
     splits = ranges(store.extent(reput=0))
     assert len(read_rows(splits, ["body"])) == 90
@@ -239,7 +239,7 @@ def test_a_body_whose_crc_is_wrong_is_null_and_told(store):
     assert rows[40]["topic"] == "orders"
 
 
-def test_what_was_removed_since_the_plan_is_an_error_or_told_as_the_options_say(store, caplog):
+def test_a_removal_since_the_plan_is_an_error_or_a_row_as_the_options_say(store, caplog):
     splits = ranges(store.extent(reput=0), SEGMENT)
     (store.root / "commitlog" / f"{SEGMENT:020d}").unlink()
     kept = [offset for offset in store.offsets if not SEGMENT <= offset < 2 * SEGMENT]
@@ -255,7 +255,7 @@ def test_what_was_removed_since_the_plan_is_an_error_or_told_as_the_options_say(
     assert f"{SEGMENT:020d}" in caplog.text
 
 
-def test_a_segment_that_was_cut_short_is_told(store):
+def test_a_segment_that_was_cut_short_is_reported(store):
     splits = ranges(store.extent(reput=0), SEGMENT)
     path = store.root / "commitlog" / f"{SEGMENT:020d}"
     path.write_bytes(path.read_bytes()[:1000])

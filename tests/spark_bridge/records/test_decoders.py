@@ -67,7 +67,7 @@ BAD_JSON = [
 
 
 @pytest.mark.parametrize("body", BAD_JSON)
-def test_json_that_does_not_fit_is_told_and_its_neighbours_are_read(tmp_path, body):
+def test_json_that_does_not_fit_is_reported_and_its_neighbours_are_read(tmp_path, body):
     good = b'{"x":1,"s":"a"}'
     rows = decoded(tmp_path / "told", [good, body, good], options(decode="json", valueSchema="x int, s string"))
     assert [row["body"] for row in rows] == [{"x": 1, "s": "a"}, None, {"x": 1, "s": "a"}]
@@ -87,7 +87,7 @@ def test_a_number_that_a_decimal_has_no_room_for_does_not_fit(tmp_path):
     assert values == [None, {"n": Decimal("999.99"), "o": None}, None, None, {"n": None, "o": [{"n": Decimal(9)}]}]
 
 
-def test_bodies_that_make_as_many_values_as_bodies_only_together_are_all_told(tmp_path):
+def test_bodies_that_make_as_many_values_as_bodies_only_together_are_all_reported(tmp_path):
     bodies = [b'{"s":"}', b'{"}', b'{"x":1}{"x":2}']
     rows = decoded(tmp_path, bodies, options(decode="json", valueSchema="x int, s string"))
     assert [row["body"] for row in rows] == [None] * 3
@@ -179,7 +179,7 @@ def test_avro_of_every_type(tmp_path):
         avro('"long"', 1 << 40), b"\x02\x09",
     ],
 )  # fmt: skip
-def test_avro_that_does_not_fit_is_told_and_its_neighbours_are_read(tmp_path, body):
+def test_avro_that_does_not_fit_is_reported_and_its_neighbours_are_read(tmp_path, body):
     good = avro(AVRO_POINT, {"x": 1, "t": None})
     rows = decoded(tmp_path / "told", [good, body, good], options(decode="avro", avroSchema=AVRO_POINT))
     assert [row["body"] for row in rows] == [{"x": 1, "t": None}, None, {"x": 1, "t": None}]

@@ -66,7 +66,7 @@ def one_entry(topic: str, number: int, position: int, size: int, queue_id: int =
 
 
 @pytest.mark.parametrize(("other", "is_message"), [(("a", 6), "message 6"), (("b", 5), "message 5"), (("a", 4), "4")])
-def test_an_entry_that_names_another_whole_record_is_told(store, other, is_message):
+def test_an_entry_that_names_another_whole_record_is_reported(store, other, is_message):
     replace_entry(store, "a", 5, entry_of(store, *other))
     splits = splits_of(store.extent(), str(store.root), "a")
     told = rf"entry 5 of queue 0 of 'a' names it, but it is .*{is_message} of queue 0 of '{other[0]}'.* rebuild"
@@ -80,7 +80,7 @@ def test_an_entry_that_names_another_whole_record_is_told(store, other, is_messa
     assert (damage["topic"], damage["queueId"], damage["queueOffset"]) == ("a", 0, 5)
 
 
-def test_an_entry_of_another_queue_of_its_topic_is_told(tmp_path):
+def test_an_entry_of_another_queue_of_its_topic_is_reported(tmp_path):
     store = SmallStore(tmp_path, 1 << 16)
     for number in range(20):
         store.put("a", b"%04d" % number, number % 2)

@@ -43,7 +43,7 @@ def test_arrays_of_the_next_batch_lie_in_the_pages_of_the_last(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("by_side_files", [False, True])
-def test_who_reads_keeps_them(tmp_path: Path, by_side_files: bool) -> None:
+def test_a_reader_keeps_freed_pages(tmp_path: Path, by_side_files: bool) -> None:
     store = make(tmp_path / "store")
     write_side_files(store.root, group_rows=16, end=store.end)
     keep_freed_memory.cache_clear()

@@ -167,7 +167,7 @@ def test_a_scan_reads_times_in_the_zone_of_its_process_or_in_the_one_that_is_giv
         (b'{"m":{"x":"1"}}', "number to string"),
     ],
 )
-def test_what_does_not_fit_is_told_and_its_neighbours_are_read(tmp_path: Path, body: bytes, why: str) -> None:
+def test_a_body_that_does_not_fit_is_reported_and_others_are_read(tmp_path: Path, body: bytes, why: str) -> None:
     good = b'{"t":"2026-03-08 12:00:00","m":{"k":7}}'
     ddl = "t timestamp, d date, n timestamp_ntz, b binary, m map<string, int>"
     rows = decoded(tmp_path, [good, body, b'{"t":60}', good], options(valueSchema=ddl, timeZone="UTC"))

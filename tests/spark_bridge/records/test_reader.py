@@ -56,7 +56,7 @@ def test_a_file_that_was_replaced_is_mapped_anew(store):
     assert before.bytes.any()
 
 
-def test_a_segment_removed_since_the_plan_is_told(store):
+def test_a_segment_removed_since_the_plan_is_reported(store):
     (Path(store.extent().commitlog) / f"{1024:020d}").unlink()
     with pytest.raises(SegmentRemoved, match="00000000000000001024") as caught:
         open_window(store.extent(), 1024)

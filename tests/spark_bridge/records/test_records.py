@@ -77,7 +77,7 @@ def test_texts_of_one_length_that_are_no_utf_8_are_read_as_java_reads_them():
     assert Records(window, starts).topic.to_pylist() == ["good", "\ufffd\ufffd-x"]
 
 
-def test_a_size_of_less_than_a_record_is_told_as_wrong():
+def test_a_size_of_less_than_a_record_is_reported_as_wrong():
     record = bytearray(encode(topic="t", body=b"b", properties=b""))
     record[3] = 20
     window, starts = window_of([bytes(record)])
@@ -86,7 +86,7 @@ def test_a_size_of_less_than_a_record_is_told_as_wrong():
     assert not Records(*window_of([bytes(record)])).measures.properties.good.any()
 
 
-def test_a_field_that_is_none_is_read_where_it_is_asked_for():
+def test_bytes_across_fields_are_read_where_they_are_asked_for():
     window, starts = window_of(some_records(SHAPES))
     records = Records(window, starts)
     assert records.int32_at(6).tolist() == [int(window.view(">i4")[at + 6]) for at in starts]

@@ -151,7 +151,7 @@ FRAMES = [
 
 
 @pytest.mark.parametrize("body", FRAMES)
-def test_a_frame_that_does_not_fit_is_told_and_its_neighbours_are_read(tmp_path, body):
+def test_a_frame_that_does_not_fit_is_reported_and_its_neighbours_are_read(tmp_path, body):
     place = as_file(tmp_path / "registry.json")
     values, failures = made([PROTOBUF_BODIES[1], body, PROTOBUF_BODIES[1]], protobuf_rows(place))
     assert (values, list(failures)) == ([EMPTY, None, EMPTY], [1])
@@ -265,7 +265,7 @@ def test_a_schema_that_names_a_field_again_and_again_is_refused_before_it_is_unf
     assert "more than 10000 fields" in made([b"\0\0\0\0\7\0"], protobuf_rows(place, "d.M0", rows))[1][0]
 
 
-def test_a_registry_that_is_down_ends_the_read_also_where_damage_is_told(tmp_path):
+def test_a_registry_that_is_down_ends_the_read_also_where_damage_is_reported(tmp_path):
     store = SmallStore(tmp_path / "store")
     store.put("t", AVRO_BODIES[0])
     with serving(Registry()) as registry:
@@ -311,7 +311,7 @@ def test_options_that_do_not_go_together(given, told):
         parse_row_options(given)
 
 
-def test_a_descriptor_set_that_is_none_or_recursive_or_lacks_imports():
+def test_an_invalid_recursive_or_incomplete_descriptor_set_is_refused():
     files = descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTORS)
     alone = descriptor_pb2.FileDescriptorSet(file=[one for one in files.file if one.name == "orders.proto"])
     with pytest.raises(InvalidOption, match=r"lacks the import common.proto.*--include_imports"):

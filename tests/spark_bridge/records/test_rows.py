@@ -42,7 +42,7 @@ def inner_batch(count: int, size: int = 5) -> bytes:
 
 
 @pytest.mark.parametrize("flag", COMPRESSIONS)
-def test_compressed_bodies_are_inflated_and_their_stored_length_is_told(tmp_path, flag):
+def test_compressed_bodies_are_inflated_and_their_stored_length_is_shown(tmp_path, flag):
     store = SmallStore(tmp_path)
     texts = [b"", b"short", b"exactly12byt", b"x" * 1000, b"plain" * 30]
     for text in texts:
@@ -128,7 +128,7 @@ def test_bounds_of_a_queue_are_those_of_the_messages_in_a_batch(tmp_path):
     assert [row["queueOffset"] for row in rows] == [2, 3, 4, 5, 6]
 
 
-def test_a_batch_that_is_none_is_an_error_or_a_row_and_no_matter_to_other_topics(tmp_path):
+def test_an_invalid_batch_is_an_error_or_a_row_and_no_matter_to_other_topics(tmp_path):
     store = SmallStore(tmp_path)
     store.put("other", b"before")
     offset = store.put("t", inner_batch(3)[:-1], 7, sys_flag=INNER)
@@ -182,7 +182,7 @@ def test_system_topics_are_rows_only_on_request_retries_and_dead_letters_always(
     assert [row["topic"] for row in named] == ["TBW102"]
 
 
-def test_system_topics_are_not_looked_for_where_no_queue_is_theirs(tmp_path):
+def test_system_topics_without_queues_are_not_looked_for(tmp_path):
     store = SmallStore(tmp_path)
     for topic in ("orders", "SCHEDULE_TOPIC_XXXX"):
         store.put(topic, b"")
@@ -220,7 +220,7 @@ def test_kafkas_columns_say_what_rocketmqs_say(tmp_path):
     assert second == {"key": None, "value": b"two", "offset": 1, "headers": None, **same}
 
 
-def test_properties_are_left_out_on_request_and_errors_have_a_column_when_they_are_told() -> None:
+def test_properties_are_left_out_on_request_and_reported_errors_have_a_column() -> None:
     names = [column.name for column in COLUMNS]
     assert schema_of().fieldNames() == names
     assert schema_of(rows=RowOptions(include_properties=False)).fieldNames() == [n for n in names if n != "properties"]

@@ -112,7 +112,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
         (b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\n{}", RegistryRefused, "404"),
     ],
 )  # fmt: skip
-def test_answers_that_are_none_end_the_read_with_a_line(data, error, told):
+def test_invalid_answers_end_the_read_with_a_line(data, error, told):
     with serving(Registry(before=answering(data))) as registry, pytest.raises(error, match=told) as raised:
         Schemas(RegistryPlace(registry.url), False).by_id(101)
     assert "\n" not in str(raised.value)
@@ -135,7 +135,7 @@ def test_an_answer_that_drips_ends_by_its_deadline_however_little_it_lacks(monke
         Schemas(RegistryPlace(registry.url), False).by_id(101)
 
 
-def test_who_answers_in_bytes_that_say_nothing_is_told_by_what_went_wrong(monkeypatch):
+def test_a_meaningless_answer_is_reported_by_what_went_wrong(monkeypatch):
     monkeypatch.setattr(http, "ATTEMPTS", 1)
 
     def bytes_alone(request: BaseHTTPRequestHandler) -> bool:

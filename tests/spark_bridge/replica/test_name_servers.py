@@ -68,7 +68,7 @@ def test_an_answer_is_taken_in_either_header_form_however_it_is_cut(server, form
     assert ask(server(answering), RequestCode.GET_BROKER_CONFIG) == b"a=b"
 
 
-def test_a_refusal_is_told_with_its_remark(server):
+def test_a_refusal_is_reported_with_its_remark(server):
     def answering(connection: socket.socket, request: RemotingCommand) -> None:
         connection.sendall(encode(request.answer(16, "no permission", version=407)))
 
@@ -77,7 +77,7 @@ def test_a_refusal_is_told_with_its_remark(server):
 
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\x08\0\0\0\x04nono", b""])
-def test_what_is_no_answer_of_a_name_server_is_told(server, said):
+def test_an_invalid_answer_of_a_name_server_is_reported(server, said):
     address = server(lambda connection, _request: connection.sendall(said))
     with pytest.raises(NameServersUnreachable, match=f"no name server answers \\({address}: "):
         find_replicas([address])

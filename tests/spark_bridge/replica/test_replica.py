@@ -79,7 +79,7 @@ SELECTIONS = ({}, {"topic": "orders"}, {"topic": "payments", "maxRecordsPerParti
 @pytest.mark.parametrize("rows", MODES)
 @pytest.mark.parametrize("count", [0, 1, 5, 16, 17, 18, 30, COUNT - 2])
 @pytest.mark.parametrize("options", SELECTIONS)
-def test_a_replica_that_lags_is_told_with_both_offsets_and_never_as_damage(ahead, here, tmp_path, rows, count, options):
+def test_a_replica_that_lags_is_reported_with_both_offsets_not_as_damage(ahead, here, tmp_path, rows, count, options):
     splits = plan(here, **options)
     behind = filled(SmallStore(tmp_path / "behind", SEGMENT), count)
     behind.root.mkdir(exist_ok=True)
@@ -225,7 +225,7 @@ def test_a_stream_reads_no_damage_from_a_replica_that_lags(ahead, here, tmp_path
     reader.stop()
 
 
-def test_a_replica_whose_log_begins_later_is_told_by_a_code_of_its_own(ahead, here, tmp_path, caplog):
+def test_a_replica_whose_log_begins_later_has_an_error_code_of_its_own(ahead, here, tmp_path, caplog):
     ranges, queues = plan(here), plan(here, topic="orders")
     young = shutil.copytree(ahead.root, tmp_path / "young")
     (young / "commitlog" / file_name(0)).unlink()
@@ -248,7 +248,7 @@ def test_a_replica_whose_log_begins_later_is_told_by_a_code_of_its_own(ahead, he
     assert removed.value.code == "SEGMENT_REMOVED", "retention on the very store that was planned"
 
 
-def test_a_replica_with_other_segments_and_none_at_all_are_told(ahead, here, tmp_path):
+def test_a_replica_with_other_segments_and_a_missing_one_are_reported(ahead, here, tmp_path):
     splits = plan(here)
     move_in(here, filled(SmallStore(tmp_path / "other", SEGMENT * 3), COUNT + 40).root)
     with pytest.raises(SegmentSizeMismatch, match=f"{3 * SEGMENT} bytes long, but segments here have {SEGMENT}"):

@@ -172,7 +172,7 @@ def other_file(cluster: Cluster, kind: str, directory: Path) -> Path:
         ("expired", "(our certificate has expired|hung up|not accept our certificate).*; look there"),
     ],
 )
-def test_a_wrong_certificate_is_told_with_the_file(cluster: Cluster, kind: str, says: str, tmp_path: Path) -> None:
+def test_a_wrong_certificate_is_reported_with_the_file(cluster: Cluster, kind: str, says: str, tmp_path: Path) -> None:
     file = other_file(cluster, kind, tmp_path)
     with pytest.raises(NoCommonTls, match=says) as error:
         ask(cluster.names, RequestCode.GET_BROKER_CLUSTER_INFO, tls_of(str(file)))
@@ -254,7 +254,7 @@ def test_tls_at_a_plaintext_port_says_that_the_option_may_be_wrong(cluster: Clus
         ask(f"127.0.0.1:{port}", RequestCode.GET_BROKER_CLUSTER_INFO)
 
 
-def test_what_answers_a_handshake_with_anything_else_is_told(cluster: Cluster, stranger) -> None:
+def test_a_port_that_does_not_speak_tls_is_reported(cluster: Cluster, stranger) -> None:
     def answering(connection: socket.socket) -> None:
         connection.recv(1 << 16)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -281,7 +281,7 @@ def test_a_handshake_that_never_ends_is_given_up_at_the_deadline(cluster: Cluste
         given_up.set()
 
 
-def test_executors_and_offsets_are_told_no_more_than_the_name_of_the_file(cluster: Cluster, tmp_path: Path) -> None:
+def test_executors_and_offsets_know_no_more_than_the_name_of_the_file(cluster: Cluster, tmp_path: Path) -> None:
     shown = {"client_certPath": cluster.own.certificate, "client_keyPath": cluster.own.key}
     file = tls_file(
         tmp_path / "mine", client_trustCertPath=cluster.authority.certificate, **shown, client_keyPassword=PASSWORD

@@ -103,7 +103,7 @@ def test_selections_take_the_same_rows(spark, made, asked):
     assert side_paths(frame)
 
 
-def test_a_brokers_name_is_told_as_it_is_whatever_sql_makes_of_its_letters(spark, made):
+def test_a_brokers_name_is_shown_as_it_is_whatever_sql_makes_of_its_letters(spark, made):
     name = "it's a \\'\"`broker`\\n-日本"
     names, where = ["physicalOffset", "brokerName", "body"], "queueId = 1"
     root = made.root.rename(made.root.with_name(name))  # without a configuration the directory's name is the broker's

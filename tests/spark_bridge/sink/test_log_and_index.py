@@ -181,7 +181,7 @@ def never() -> Iterator[pa.RecordBatch]:
     yield
 
 
-def test_no_engine_is_told_before_the_first_row(tmp_path: Path, broker: LocalBroker) -> None:
+def test_a_missing_engine_is_reported_before_the_first_row(tmp_path: Path, broker: LocalBroker) -> None:
     for path, why in ((tmp_path / "nothing", "no such directory"), (tmp_path, "no broker runs on this store")):
         with pytest.raises(NoEngine, match=why):
             append(never(), TASK, WriteOptions(str(path)), COLUMNS, 0)
@@ -190,7 +190,7 @@ def test_no_engine_is_told_before_the_first_row(tmp_path: Path, broker: LocalBro
         append(never(), TASK, WriteOptions(str(slave.store)), COLUMNS, 0)
 
 
-def test_a_broker_without_an_index_is_told_before_the_first_row(tmp_path: Path) -> None:
+def test_a_broker_without_an_index_is_reported_before_the_first_row(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "m", brokerRole="ASYNC_MASTER", messageIndexEnable="false", **SIZES) as plain:
         with pytest.raises(NotIndexed, match="messageIndexEnable=false"):
             append(never(), TASK, WriteOptions(str(plain.store)), COLUMNS, 0)

@@ -188,7 +188,7 @@ def test_places_that_there_are_not(ddl: str, kind: pa.DataType, value: object, t
     assert told in str(caught.value)
 
 
-def test_each_refused_row_of_a_batch_is_told_with_its_reason_and_their_number_is_bounded() -> None:
+def test_refused_rows_of_a_batch_are_reported_with_their_reasons_up_to_a_bound() -> None:
     good = {"properties": [], "body": "b"}
     rows = [good, {"properties": [("CLUSTER", "c")], "body": None}, good, {"properties": [], "body": None}]
     with pytest.raises(RowRefused) as caught:

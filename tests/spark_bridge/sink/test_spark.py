@@ -122,7 +122,7 @@ def test_a_write_with_an_id_may_be_repeated(spark: SparkSession, store: str) -> 
         ("'b' AS body", {"topic": "no spaces"}, "characters of % | a-z A-Z 0-9 _ - are allowed"),
     ],
 )
-def test_what_cannot_be_written_is_told(
+def test_a_frame_that_cannot_be_written_is_refused(
     spark: SparkSession, store: str, columns: str, options: dict[str, str], told: str
 ) -> None:
     with pytest.raises(REFUSED) as caught:
@@ -137,14 +137,14 @@ def test_overwriting_is_refused(spark: SparkSession, store: str) -> None:
         ).save()
 
 
-def test_no_engine_on_the_host_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_host_without_an_engine_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(REFUSED) as caught:
         save(spark.range(1).selectExpr("'b' AS body"), str(tmp_path), topic="t")
     assert "no broker runs on this store" in str(caught.value)
     assert "slipstream broker -c" in str(caught.value)
 
 
-def test_a_streams_epochs_are_written_once_and_an_older_checkpoint_writes_none_again(
+def test_a_streams_epochs_are_written_once_also_with_an_older_checkpoint(
     spark: SparkSession, store: str, tmp_path: Path
 ) -> None:
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"

@@ -45,7 +45,7 @@ def test_what_lies_outside_the_log_is_not_asked(store: SmallStore) -> None:
 
 @pytest.mark.parametrize("before", [1, 8, 87, 88, 90])
 @pytest.mark.parametrize("behind_segments", [0, 1])
-def test_what_lies_too_near_to_an_end_for_any_record_is_told(
+def test_bytes_too_near_to_an_end_for_a_record_are_reported(
     store: SmallStore, before: int, behind_segments: int
 ) -> None:  # fmt: skip
     """Of a segment, and of the log."""
@@ -54,6 +54,6 @@ def test_what_lies_too_near_to_an_end_for_any_record_is_told(
         counted(store, wrong, store.offsets[2])
 
 
-def test_what_begins_no_record_is_told(store: SmallStore) -> None:
+def test_bytes_that_begin_no_record_are_reported(store: SmallStore) -> None:
     with pytest.raises(CorruptRecord, match=f"record at offset {store.offsets[1] + 1}"):
         counted(store, store.offsets[1] + 1)

@@ -34,7 +34,7 @@ def test_threads_that_read_one_plan_hold_one_lease(tmp_path: Path, monkeypatch) 
         held.release()
 
 
-def test_leases_that_cannot_be_renewed_are_told_once_a_store(tmp_path: Path, monkeypatch, caplog) -> None:
+def test_leases_that_cannot_be_renewed_are_reported_once_a_store(tmp_path: Path, monkeypatch, caplog) -> None:
     folder = tmp_path / "slipstream.leases"
 
     def refused(lease: store_leases.Lease, now_ms: int | None = None) -> None:

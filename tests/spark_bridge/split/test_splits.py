@@ -145,7 +145,7 @@ def test_rocketmqs_queues_give_the_rows_that_a_scan_finds(version, name, tmp_pat
         ], topic
 
 
-def test_queue_files_that_expired_since_the_plan_are_told(tmp_path):
+def test_queue_files_that_expired_since_the_plan_are_reported(tmp_path):
     store = SmallStore(tmp_path, 1 << 16)
     for _ in range(150):
         store.put("orders")

@@ -8,7 +8,7 @@ SAME = [StoredBounds("t", number, 5, None) for number in range(4)]
 GENERAL = StoredBounds(None, None, None, 9)
 
 
-def test_bounds_that_all_queues_of_a_split_share_are_told_once() -> None:
+def test_bounds_that_all_queues_of_a_split_share_are_sent_once() -> None:
     assert StoredByQueue(SAME).of_queues([("t", 1), ("t", 3)]) == (StoredBounds(None, None, 5, None),)
     assert StoredByQueue(SAME).of_queues([("t", 1), ("t", 9)]) == (SAME[1],), "one without bounds is read whole"
     other = StoredBounds("u", 0, 6, None)

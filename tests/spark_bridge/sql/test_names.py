@@ -43,7 +43,7 @@ def test_metadata_tables_and_that_of_all_messages_come_before_topics():
     assert set(named.left_out) == {"queues", "Messages", "consumer-groups"}
 
 
-def test_topics_that_no_option_can_name_have_none():
+def test_topics_that_no_option_can_name_have_no_table():
     assert set(table_names(["a,b", "a b", "ok"], {}).left_out) == {"a,b", "a b"}
     assert set(table_names(["é"], {}).tables) == {"é"}
     assert set(table_names(["x" * 200], {}).left_out) == {"x" * 200}

@@ -149,7 +149,7 @@ def test_columns_by_ddl_and_bodies_by_a_folder_of_schemas(
             made_of(spark, store, columns=columns)
 
 
-def test_topics_that_fall_to_one_name_are_told_and_have_no_table(spark: SparkSession, store: SmallStore) -> None:
+def test_topics_that_share_one_name_are_reported_and_have_no_table(spark: SparkSession, store: SmallStore) -> None:
     made_of(spark, store)
     assert "my_topic" in tables(spark)
     for topic in ("my_topic", "Queues"):
@@ -260,7 +260,7 @@ def test_without_a_store_it_registers_the_format(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("python", "there"), [("./environment/bin/python", " in {}"), ("/no/environment/bin/python", "")]
 )
-def test_a_python_of_an_archive_that_the_driver_lacks_is_told_before_anything_is_planned(
+def test_a_python_that_the_driver_lacks_is_reported_before_anything_is_planned(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str, there: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -382,7 +382,7 @@ def test_table_functions(spark: SparkSession, store: SmallStore) -> None:
             spark.sql(f"SELECT * FROM {call}").collect()
 
 
-def test_arguments_that_a_function_does_not_take_are_told_in_one_line() -> None:
+def test_arguments_that_a_function_does_not_take_are_reported_in_one_line() -> None:
     for function, given, told in (
         (OffsetsAt, ("/s", "orders"), "rocketmq_offsets_at(path, topic, time): missing a required argument: 'time'"),
         (ByKey, ("/s", "orders", "k", "more"), "rocketmq_by_key(path, topic, key): too many positional arguments"),

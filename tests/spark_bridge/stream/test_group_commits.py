@@ -207,7 +207,7 @@ def test_a_broker_that_is_away_is_counted_and_tried_again(
         assert caplog.text.count(told) == 1 and "commitGroup away: not committed: " in caplog.text
     commits.close()
 
-def test_each_stores_broker_is_told_of_its_own_whatever_becomes_of_the_others(broker: LocalBroker) -> None:
+def test_each_stores_broker_gets_its_own_offsets_whatever_becomes_of_the_others(broker: LocalBroker) -> None:
     commits = GroupCommits(CommitOptions("several", {"south": "127.0.0.1:1"}), ())
     places = {"south": StoreAt("/nowhere", "south"), "north": StoreAt(str(broker.store), "north")}
     commits.done({**done(all_at(4), "north"), **done(all_at(5), "south")}, places)
@@ -216,7 +216,7 @@ def test_each_stores_broker_is_told_of_its_own_whatever_becomes_of_the_others(br
     assert commits.figures["queues"] == QUEUES
 
 
-def test_another_broker_and_a_silent_one_are_told(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_broker_and_a_silent_one_are_reported(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     commits = GroupCommits(CommitOptions("wrong", {"": f"127.0.0.1:{broker.port}"}), ())
     commits.done(done(all_at(1)), {"": StoreAt(str(broker.store), "south")})
     await_that(lambda: commits.figures["failures"] >= 1, "it is another broker")
@@ -229,7 +229,7 @@ def test_another_broker_and_a_silent_one_are_told(broker: LocalBroker, monkeypat
         await_that(lambda: commits.figures["failures"] >= 1, "nobody answers")
         commits.close()
 
-def test_a_copy_commits_nowhere_unless_it_is_told_where(broker: LocalBroker, tmp_path: Path) -> None:
+def test_a_copy_commits_only_to_a_broker_that_is_named(broker: LocalBroker, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(broker.store, copy, ignore=shutil.ignore_patterns("lock", "*.lock", "*.creating"))
     assert (copy / "slipstream.run").exists()

@@ -81,7 +81,7 @@ def test_what_is_selected(tmp_path: Path, options: dict[str, str], wanted: set[t
     assert len(found) == 6 * len(wanted)
 
 
-def test_it_starts_at_a_time_and_at_its_end(tmp_path: Path) -> None:
+def test_a_stream_starts_at_a_time_and_at_its_end(tmp_path: Path) -> None:
     store = SmallStore(tmp_path / "north" / "store", 4096)
     put(store, ("orders",), 10, store_timestamp_ms=1000)
     late = put(store, ("orders",), 6, store_timestamp_ms=5000)

@@ -91,7 +91,7 @@ def test_what_came_after_the_first_look_is_looked_at_again(store: SmallStore) ->
     assert there[late][1] == ends[late] + 5
 
 
-def test_too_late_is_told_of_the_queues_that_have_a_time(store: SmallStore) -> None:
+def test_too_late_a_time_is_an_error_only_for_queues_that_have_one(store: SmallStore) -> None:
     strict = {"startingOffsetsByTimestampStrategy": "error"}
     with pytest.raises(InvalidOption, match="has no message stored at or after 99999999 ms"):
         starts(store, startingTimestamp="99999999", **strict)

@@ -94,7 +94,7 @@ def test_a_query_goes_on_with_fewer_topics_and_knows_the_others_when_they_are_as
     assert rows_of(batches) == sorted(sent + more), "the other topic goes on where it was left"
 
 
-def test_a_stream_starts_where_it_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_starts_where_its_options_say(spark: SparkSession, tmp_path: Path) -> None:
     store = SmallStore(tmp_path / "store", 4096)
     before, batches, only, named = put(store, 40), Batches(), Batches(), Batches()
     drain(spark, store.root, tmp_path / "latest", batches, startingOffsets="latest")

@@ -222,7 +222,7 @@ def test_something_else_in_the_files_place(tmp_path: Path) -> None:
         extent.running(log.root)
 
 
-def test_a_forked_childs_hold_is_none_of_its_dead_parents(tmp_path: Path) -> None:
+def test_a_forked_childs_hold_does_not_count_for_its_dead_parent(tmp_path: Path) -> None:
     """The children of a killed broker hold the file a moment longer: the broker is the process that it names."""
     store = SmallLog(tmp_path / "killed")
     read_end, write_end = os.pipe()

@@ -31,7 +31,7 @@ def holder(root: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_owner_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:
+def test_a_second_owner_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
     with holder(tmp_path) as process:
         with pytest.raises(StoreLocked) as error:
             StoreDirectory(tmp_path).lock()

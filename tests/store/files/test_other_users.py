@@ -141,7 +141,7 @@ def test_everything_is_the_groups_and_nobody_elses(broker: LocalBroker) -> None:
         await_readable(timeout_ms=10)
 
 
-def test_others_are_told_what_to_change(broker: LocalBroker) -> None:
+def test_other_users_get_an_error_that_says_what_to_change(broker: LocalBroker) -> None:
     store, regions = broker.store, extent.require_running(broker.store).region_directory
     for read in (
         lambda: extent.running(store), lambda: extent.readable_range(store), lambda: open_log(store),
@@ -183,7 +183,7 @@ def test_without_a_group_the_users_own_reads(open_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["no-such-group", "-1", "99999999999"])
-def test_a_group_that_is_none_stops_the_start(open_dir: Path, name: str) -> None:
+def test_an_unknown_group_stops_the_start(open_dir: Path, name: str) -> None:
     with pytest.raises(KeyError):
         access.group_id(name)
     with pytest.raises(RuntimeError, match=f"START_REFUSED: storeGroup={name}"):

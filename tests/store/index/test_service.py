@@ -252,7 +252,7 @@ def test_what_is_missing_short_or_wrong_is_built_again(noted: Noted, lost: str, 
     assert findings or lost == "last" or (lost == "count" and not clean)
 
 
-def test_of_a_store_that_rocketmq_left_after_a_kill(tmp_path: Path) -> None:
+def test_index_files_later_than_the_checkpoint_are_built_again(tmp_path: Path) -> None:
     log = SmallLog(tmp_path)
     fill(log, 40)
     index = index_of(log, *GEOMETRY)

@@ -91,7 +91,7 @@ def test_inner_batches_of_a_real_broker(tmp_path: Path) -> None:
     assert offsets[1] == [*range(9), *range(10, 23)]  # message 9 came alone
 
 
-def test_the_golden_batch_encoding_is_ours(tmp_path: Path) -> None:
+def test_the_golden_batch_encoding_is_reproduced(tmp_path: Path) -> None:
     for one in map(decode, records(*WITH_CRC, tmp_path)):
         if kind_of(one) is MessageKind.INNER_BATCH:
             assert encode_batch(decode_batch(one.body)) == bytes(one.body)

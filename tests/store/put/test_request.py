@@ -203,7 +203,7 @@ def test_a_long_retry_topic_makes_a_record_of_version_2_in_5() -> None:
         to_log(long, FACTS["4.9"])
 
 
-def test_a_record_with_a_crc_has_room_for_it_and_none_of_the_clients_own() -> None:
+def test_a_record_with_a_crc_has_room_for_it_and_drops_the_clients_own() -> None:
     facts = replace(FACTS["5"], enabled_append_prop_crc=True)
     message = stored("5", ask({"__CRC32#": "1", "a": "b"}), enabled_append_prop_crc=True)
     draft = draft_of(message, facts)

@@ -39,7 +39,7 @@ def entries_of(log: SmallLog, topic: str = "topic", queue_id: int = 0) -> list[t
     return [tuple(entry) for entry in queue.entries(0, queue.max_offset).tolist()]
 
 
-def test_entries_point_to_units_and_files_are_closed_where_none_fits(tmp_path: Path) -> None:
+def test_entries_point_to_units_and_files_are_closed_where_no_unit_fits(tmp_path: Path) -> None:
     log = SmallLog(tmp_path)
     for number in range(11):
         log.append(properties={"TAGS": f"t{number}"})
@@ -161,7 +161,7 @@ def test_multi_dispatch_entries_have_no_units(tmp_path: Path) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=EXT_FILE_BYTES), st.lists(st.sampled_from([20, 22, 30]), max_size=4), st.integers())
-def test_any_bytes_are_units_or_none(
+def test_any_bytes_are_read_as_units_or_end_the_reading(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, sizes: list[int], at: int
 ) -> None:
     """Whatever the files hold: reading ends, units lie inside and behind each other, putting gives a code for each."""

@@ -142,7 +142,7 @@ def test_no_more_files_are_open_than_allowed(log: SmallLog) -> None:
     assert contents(log.directory.consumequeue) == plain(log)
 
 
-def test_who_was_not_written_to_lately_is_closed(log: SmallLog) -> None:
+def test_a_queue_that_was_not_used_lately_is_closed(log: SmallLog) -> None:
     log.fill(60, topics=1, queues=6)
     one = builder(log)
     busy = [record for record in log.records if record.queue_id == 0]
@@ -272,7 +272,7 @@ def test_a_turn_costs_the_same_however_many_queues_there_are(log: SmallLog) -> N
     assert turn_of(10) == turn_of(5_000) < 60
 
 
-def test_many_lanes_are_told_apart() -> None:
+def test_many_lanes_are_distinguished() -> None:
     lanes = Lanes(0)
     names = [(b"topic%d" % (number % 700), number // 700) for number in range(5_000)]
     assert [lanes.add(*name) for name in names] == list(range(5_000))

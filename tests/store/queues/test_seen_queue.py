@@ -43,7 +43,7 @@ CASES = [
 
 @pytest.mark.parametrize(("per_file", "begin", "count"), CASES)
 @pytest.mark.parametrize("is_held", [True, False])
-def test_it_says_what_the_queue_says(tmp_path: Path, per_file: int, begin: int, count: int, is_held: bool) -> None:
+def test_a_seen_queue_says_the_same(tmp_path: Path, per_file: int, begin: int, count: int, is_held: bool) -> None:
     queue = made(tmp_path / "0", per_file, begin, count)
     seen, end = SeenQueue(str(tmp_path / "0")), begin + count
     if is_held:
@@ -82,7 +82,7 @@ def test_a_queue_without_entries_of_its_own(tmp_path: Path) -> None:
         assert seen.last_record_end() == 0
 
 
-def test_files_that_do_not_fit_together_are_told_as_the_queue_tells_them(tmp_path: Path) -> None:
+def test_files_that_do_not_fit_together_raise_the_queues_error(tmp_path: Path) -> None:
     made(tmp_path / "0", SMALL, 0, 3 * SMALL)
     os.unlink(tmp_path / "0" / file_name(20 * SMALL))
     told = []

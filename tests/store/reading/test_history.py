@@ -18,7 +18,7 @@ def test_history_begins_with_the_first_record_that_is_left(tmp_path: Path) -> No
     assert held(log.files, first.offset, log.end) == History(SEGMENT_BYTES, FIRST_STORE_MS + number)
 
 
-def test_a_time_that_cannot_be_told_is_none(tmp_path: Path) -> None:
+def test_a_time_that_is_unknown_is_none(tmp_path: Path) -> None:
     log = SmallLog(tmp_path)
     log.fill(100)
     assert held(log.files, log.records[0].offset + 1, log.end).from_ms is None, "no record begins there"

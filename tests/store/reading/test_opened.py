@@ -89,6 +89,6 @@ def test_a_directory_that_is_missing_is_not_a_store_without_a_broker(tmp_path: P
         require_running(tmp_path)
 
 
-def test_what_is_no_store_is_told_at_once(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_store_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(NotAStore):
         open_store(tmp_path)

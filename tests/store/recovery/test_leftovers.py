@@ -134,7 +134,7 @@ def test_after_a_crash_the_disk_is_asked_not_the_page_cache(tmp_path: Path, monk
     assert contents(tmp_path) == before
 
 
-def test_what_the_kernel_lost_and_told_nobody_is_heard_once_and_counts_as_a_power_cut(
+def test_pages_that_the_kernel_silently_lost_count_as_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = SmallLog(tmp_path)

@@ -112,7 +112,7 @@ def test_a_directory_that_is_not_there_is_as_an_empty_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("sign", SIGNS)
-def test_it_is_given_up_by_a_command_and_by_that_only(tmp_path: Path, sign: Callable[[Path], None]) -> None:
+def test_a_lost_log_is_given_up_by_a_command_and_by_that_only(tmp_path: Path, sign: Callable[[Path], None]) -> None:
     root = tmp_path / "store"
     sign(root)
     before = content(root)

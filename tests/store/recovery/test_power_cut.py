@@ -85,7 +85,7 @@ def grow(log: SmallLog, to: int) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_holes_above_the_mark_are_cut_at_the_first_and_told(log: SmallLog, read_only: bool) -> None:
+def test_holes_above_the_mark_are_cut_at_the_first_and_reported(log: SmallLog, read_only: bool) -> None:
     grow(log, 3 * PAGE_BYTES)
     flush(log)
     flushed = log.end
@@ -251,7 +251,7 @@ def test_nothing_is_known_of_a_rocketmq_brokers_run(log: SmallLog) -> None:
     assert last_run.read(log.directory) == last_run.LastRun()
 
 
-def test_a_mark_of_a_checkpoint_that_is_not_ours_yet_counts(tmp_path: Path) -> None:
+def test_a_mark_counts_beside_no_checkpoint_or_a_rocketmq_one(tmp_path: Path) -> None:
     log = SmallLog(tmp_path)
     for content in (None, FIRST_STORE_MS.to_bytes(8, "big") * 3 + bytes(4096 - 24)):
         if content is not None:

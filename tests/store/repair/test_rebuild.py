@@ -77,7 +77,7 @@ def test_a_damaged_index_is_built_again(log: SmallLog) -> None:
     assert not list(log.root.glob(f"*{SUFFIX}"))
 
 
-def test_an_index_where_there_is_none(log: SmallLog) -> None:
+def test_a_missing_index_is_built(log: SmallLog) -> None:
     shutil.rmtree(log.directory.index)
     rebuild_index(log.directory, nothing, GEOMETRY)
     verification = Verification(log.root)

@@ -92,7 +92,7 @@ def test_what_is_cut_is_kept_and_read_by_log_cat(log: SmallLog, tmp_path: Path, 
     check_rewound(log)
 
 
-def test_whoever_insists_keeps_nothing(log: SmallLog) -> None:
+def test_a_rewind_with_discard_keeps_nothing(log: SmallLog) -> None:
     assert run("replica", "rewind", log.root, "--to", log.records[CUT_AT].offset, "--discard").exit_code == 0
     assert not list(log.root.glob("slipstream.kept*"))
     check_rewound(log)

@@ -100,7 +100,7 @@ def test_what_was_put_together_later_says_what_the_table_said_then() -> None:
 
 
 @pytest.mark.parametrize("entries", [0, 1, STEP, 5 * STEP + 1])
-def test_it_is_put_together_in_steps_without_lines(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_joined_in_steps_without_lines(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     table: Table = {f"gr\u00f6\u00dfe\t{number}": config(number) for number in range(entries)}
     texts = ConfigTexts(TOPIC_TABLE, lambda: table, TOPIC_CAPACITY)
     whole_of_it, largest = compact_of(texts.pretty(HEAD, ["none"])), 0

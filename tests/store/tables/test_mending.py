@@ -42,7 +42,7 @@ def backup(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     ],
     ids=["zeros", "empty", "a list", "cut", "cut and zeros"],
 )  # fmt: skip
-def test_of_a_file_that_is_no_json_the_backup_is_used_or_what_comes_before_the_damage(
+def test_for_invalid_json_the_backup_or_the_part_before_the_damage_is_used(
     tmp_path: Path, backup: Path | None, damaged: bytes, sound: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / CONSUMER_OFFSETS
@@ -139,7 +139,7 @@ def test_a_number_that_may_go_on_behind_the_damage_is_not_believed(tmp_path: Pat
     assert mending.read(path).value == {"offsetTable": expected}
 
 
-def test_it_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / TOPICS
     path.write_bytes(b"{")
     with caplog.at_level(logging.INFO):

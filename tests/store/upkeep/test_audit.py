@@ -29,7 +29,7 @@ def test_a_line_says_what_where_when_and_why(tmp_path: Path) -> None:
     assert second["path"] == "/elsewhere/0"
 
 
-def test_it_keeps_two_files_at_most(tmp_path: Path) -> None:
+def test_the_audit_keeps_two_files_at_most(tmp_path: Path) -> None:
     audit = Audit(tmp_path, bytes_max=2000)
     for number in range(100):
         audit.write(NOW, "create", QUEUE, None, f"number {number}")

@@ -51,7 +51,7 @@ def require(log: SmallLog, one: Snapshot, first: int = 0, end: int | None = None
     snapshot_state.require_log(log.root, one, log.files.directory, first, log.end if end is None else end)
 
 
-def test_it_has_the_ends_of_the_log_and_of_every_queue(log: SmallLog) -> None:
+def test_a_snapshot_has_the_ends_of_the_log_and_of_every_queue(log: SmallLog) -> None:
     one = taken(log)
     counts = Counter((record.topic, record.queue_id) for record in log.records)
     assert {(topic, queue): end for topic, ends in one.offsets.items() for queue, end in ends.items()} == counts
@@ -66,7 +66,7 @@ def test_it_has_the_ends_of_the_log_and_of_every_queue(log: SmallLog) -> None:
         snapshots.drop(log.root, "nightly")
 
 
-def test_an_unknown_one_is_told_with_the_nearest(log: SmallLog) -> None:
+def test_an_unknown_name_is_refused_with_the_nearest(log: SmallLog) -> None:
     taken(log)
     with pytest.raises(SnapshotUnknown, match=r"did you mean 'nightly'\? known: nightly"):
         snapshots.read(log.root, "nightyl")
@@ -80,7 +80,7 @@ def test_a_name_is_no_path(log: SmallLog, name: str) -> None:
 
 
 @pytest.mark.parametrize("keep_ms", [0, -1, KEEP_MS_MAX + 1])
-def test_none_is_kept_for_ever(log: SmallLog, keep_ms: int) -> None:
+def test_no_snapshot_is_kept_for_ever(log: SmallLog, keep_ms: int) -> None:
     with pytest.raises(SnapshotRefused, match="at most 744 h"):
         snapshot_state.take(log.root, "x", keep_ms)
 
@@ -109,7 +109,7 @@ def test_more_offsets_than_a_file_holds_are_refused(log: SmallLog, monkeypatch: 
     assert not list((log.root / "slipstream.snapshots").iterdir())
 
 
-def test_what_is_no_store_or_was_killed_has_none(log: SmallLog, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_store_or_was_killed_has_no_snapshot(log: SmallLog, tmp_path: Path) -> None:
     with pytest.raises(NotAStore):
         snapshot_state.take(tmp_path, "x", DAY_MS)
     log.directory.mark_running()
@@ -139,7 +139,7 @@ def test_since_a_boot_a_device_may_have_another_number(log: SmallLog) -> None:
     snapshot_state.require(log.root, replace(other, boot="another"))
 
 
-def test_a_log_that_was_cut_and_another_history_are_told(log: SmallLog) -> None:
+def test_a_log_that_was_cut_and_another_history_are_refused(log: SmallLog) -> None:
     one = taken(log)
     with pytest.raises(SnapshotGone, match="it was cut below the snapshot's end"):
         require(log, one, end=log.end - 1)
@@ -166,7 +166,7 @@ def test_an_end_at_a_segments_end_is_compared_too(log: SmallLog) -> None:
         require(log, one)
 
 
-def test_it_holds_until_it_expires_whatever_the_clock_says(log: SmallLog) -> None:
+def test_a_snapshot_holds_until_it_expires_whatever_the_clock_says(log: SmallLog) -> None:
     early, late = taken(log, "early"), taken(log, "late")
     snapshots.write(log.root, replace(early, min_offset=100, expires_ms=2000, created_ms=1000))
     snapshots.write(log.root, replace(late, min_offset=700, expires_ms=5000, created_ms=1000))
@@ -192,7 +192,7 @@ def test_a_damaged_one_holds_nothing_is_not_read_and_stays(log: SmallLog, conten
     assert held.from_offset is None and str(path) in held.findings[0] and path.exists()
 
 
-def test_a_flipped_digit_and_wrong_values_with_a_right_sum_are_told(log: SmallLog) -> None:
+def test_a_flipped_digit_and_wrong_values_with_a_right_sum_are_reported(log: SmallLog) -> None:
     one = taken(log)
     path = snapshots.path_of(log.root, "nightly")
     content = path.read_bytes()
@@ -247,7 +247,7 @@ def test_a_link_in_the_folders_place_is_another_stores(log: SmallLog, tmp_path: 
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_it_can_be_read_by_who_may_read_the_store_whatever_the_umask(log: SmallLog) -> None:
+def test_readers_of_the_store_can_read_a_snapshot_whatever_the_umask(log: SmallLog) -> None:
     before = os.umask(0o077)
     try:
         taken(log)

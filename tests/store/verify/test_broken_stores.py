@@ -259,7 +259,7 @@ TABLE: dict[str, tuple[str, str, str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_a_broken_store_is_told_by_every_reader(sound: Path, tmp_path: Path, name: str) -> None:
+def test_every_reader_reports_a_broken_store(sound: Path, tmp_path: Path, name: str) -> None:
     told = []
     for reader, action in READERS.items():
         root = tmp_path / reader / "store"

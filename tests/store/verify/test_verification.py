@@ -53,7 +53,7 @@ def test_rocketmq_s_stores_are_sound(tmp_path: Path, version: str, name: str) ->
     assert verification.bytes_checked == verification.bytes_total > 0
 
 
-def test_a_sound_store_of_ours(log: SmallLog) -> None:
+def test_a_sound_store_has_no_findings(log: SmallLog) -> None:
     verification = Verification(log.root)
     assert list(verification.findings()) == []
     assert (verification.records, verification.entries, verification.queues) == (80, 80, 4)
@@ -102,7 +102,7 @@ def test_a_missing_segment(log: SmallLog) -> None:
     assert findings(log)[0] == gap
 
 
-def test_a_torn_tail_is_told_as_one(log: SmallLog) -> None:
+def test_a_torn_tail_is_reported_as_one(log: SmallLog) -> None:
     log.write(log.end, struct.pack(">iI", 500, 0xDAA320A7))
     (found,) = findings(log)
     assert found.code == "TORN_TAIL"

@@ -36,13 +36,13 @@ def test_nothing_is_imported_that_makes_it_slow() -> None:
 
 
 @pytest.mark.parametrize("address", ["here", "here:", ":9876", "here:port"])
-def test_what_is_no_address_is_told(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_address_is_reported(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["admin", "clusterList", "-n", address]) == 3
     assert f"{address}: no address of the form host:port" in capsys.readouterr().err
 
 
 @pytest.mark.broker
-def test_it_speaks_to_the_first_name_server_that_answers(
+def test_the_client_asks_the_first_name_server_that_answers(
     tmp_path: Path, free_port: Callable[[], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = {"clusterName": "c", "brokerName": "a", "brokerId": "1", "brokerAddr": "127.0.0.1:9", "haServerAddr": "h:2"}
@@ -70,7 +70,7 @@ def test_it_speaks_to_the_first_name_server_that_answers(
         (["clusterLst"], 2, "No such command"),
     ],
 )
-def test_wrong_arguments_and_missing_peers_are_told_in_a_line(
+def test_wrong_arguments_and_missing_peers_are_reported_in_a_line(
     arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)

@@ -19,7 +19,7 @@ print(local_broker.free_port())
 """
 
 
-def test_no_two_are_neighbours_and_none_is_one_of_the_kernels() -> None:
+def test_free_ports_are_no_neighbours_and_not_the_kernels() -> None:
     ports = [local_broker.free_port() for _ in range(local_broker.GIVEN_MAX)]
     spans = [set(range(port - 2, port + 2)) for port in ports]
     assert len(set.union(*spans)) == 4 * len(ports)

@@ -31,7 +31,7 @@ def bomb(message: Message) -> Message:
     return replace(message, body=zlib.compress(bytes(64 << 20)), sys_flag=int(SysFlag.COMPRESSED))
 
 
-def test_a_body_that_inflates_to_too_much_is_told_and_not_inflated(bomb: Message) -> None:
+def test_a_body_that_inflates_to_too_much_is_reported_and_not_inflated(bomb: Message) -> None:
     body, problem = body_shown(bomb)
     assert body == bomb.body and str(BODY_BYTES_MAX) in problem
     assert len(as_line(bomb)) < 1000 and problem in as_line(bomb)

@@ -44,7 +44,7 @@ def test_a_terminal_sees_that_it_is_at_work_and_what_the_command_says() -> None:
     assert seen.endswith("\r\x1b[K"), "nothing of it stays"
 
 
-def test_a_terminal_without_control_codes_gets_none() -> None:
+def test_a_terminal_without_control_codes_gets_plain_text() -> None:
     code, seen = seen_on_terminal("dumb")
     assert (code, seen.split()) == (7, ["out", "said"])
 

@@ -126,7 +126,7 @@ def test_what_is_no_directory_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="root alone becomes somebody else")
-def test_another_user_is_told_what_he_may_not_read(tmp_path: Path) -> None:
+def test_another_user_sees_what_could_not_be_read(tmp_path: Path) -> None:
     store, out = damaged_store(tmp_path), tmp_path / "out"
     out.mkdir()
     out.chmod(0o777)

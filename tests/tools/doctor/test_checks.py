@@ -60,7 +60,7 @@ def test_the_same_name_and_id_in_another_cluster() -> None:
     assert row.reason == "IDENTITY" and "cluster d" in row.what
 
 
-def test_whom_the_group_has_beside_it() -> None:
+def test_the_other_brokers_of_a_group_are_found() -> None:
     assert names.others(NODE, {N1: "not reached", N2: [MASTER, SLAVE, Member("c", "b", 0, "x:1")]}) == [MASTER]
 
 
@@ -86,7 +86,7 @@ def test_a_port_that_nobody_listens_on() -> None:
     assert (row.level, row.reason) == (Level.WRONG, "NO_LISTENER") and "127.0.0.1:9" in row.what
 
 
-def test_who_may_come_in_is_not_known_without_settings() -> None:
+def test_permissions_are_unknown_without_settings() -> None:
     silent = replace(NODE, settings={}, silence={"settings": "code 16"}, listening=EVERYWHERE)
     assert {row.level for row in ports.rows(silent, 0.1)} == {Level.UNKNOWN}
     assert ports.administrators(silent) == []

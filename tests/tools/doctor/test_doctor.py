@@ -91,20 +91,20 @@ def test_a_pair_that_is_well(pair: tuple[LocalBroker, LocalBroker, str]) -> None
     assert names in found["name servers"][0]["what"]
 
 
-def test_of_an_address_it_says_what_it_could_not_look_at(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
+def test_for_an_address_the_doctor_says_what_it_could_not_check(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
     found = rows_of(f"127.0.0.1:{pair[0].port}")
     assert levels(found["files"]) == levels(found["replication"]) == {"unknown"}
     for check in ("identity", "disk", "history", "segments", "clients"):
         assert levels(found[check]) == {"ok"}, check
 
 
-def test_a_name_server_that_is_not_there_or_knows_another_is_told(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
+def test_a_name_server_that_is_gone_or_knows_another_is_reported(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
     found = rows_of(pair[0].store, "-n", "127.0.0.1:9", code=1)
     assert [row["reason"] for row in found["name servers"]] == ["UNREACHABLE", "OK"]
     assert "slipstream admin clusterList -n 127.0.0.1:9" in found["name servers"][0]["next"]
 
 
-def test_a_name_server_says_whom_it_knows_and_the_doctor_asks_them(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
+def test_a_name_server_lists_its_brokers_and_the_doctor_asks_them(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
     names = pair[2]
     found = rows_of(names)
     assert "2 brokers of DefaultCluster" in found["name server"][0]["what"]
@@ -189,7 +189,7 @@ def ports_of(broker: LocalBroker) -> Board:
     return Board.attach(extent.require_running(broker.store).region_directory)
 
 
-def test_who_does_not_answer_and_what_is_no_target(tmp_path: Path) -> None:
+def test_a_silent_broker_and_an_invalid_target(tmp_path: Path) -> None:
     (row,) = rows_of("127.0.0.1:9", code=1)["broker"]
     assert row["reason"] == "UNREACHABLE" and "127.0.0.1:9" in row["what"]
     for target in (tmp_path, tmp_path / "none", "nowhere", "a:b"):

@@ -41,7 +41,7 @@ def test_what_killed_brokers_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert rows_of(made.root) == []
 
 
-def test_of_many_some_are_named_and_all_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_of_many_leftovers_are_named_and_all_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, gone = Made(tmp_path), [Made(tmp_path, f"gone{number}") for number in range(NAMED_MAX + 2)]
     for one in (made, *gone):
         one.die()

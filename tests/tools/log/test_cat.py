@@ -107,7 +107,7 @@ def test_queues_that_may_lack_something_are_not_gone_by(hours: SmallLog, harm: s
 
 
 @pytest.mark.parametrize("topic", ["nobody", "..", "a/b", ""])
-def test_a_topic_that_is_none(hours: SmallLog, topic: str) -> None:
+def test_an_unknown_topic_has_no_messages(hours: SmallLog, topic: str) -> None:
     ran = cat("--json", "--topic", topic, hours.root)
     assert (ran.exit_code, ran.stdout) == (0, "")
     assert ran.stderr == f"no such message of {topic}; `slipstream log stat {hours.root}` lists the topics\n"

@@ -120,7 +120,7 @@ def test_what_makes_no_question_is_refused(log: SmallLog, arguments: tuple[objec
 
 
 @pytest.mark.parametrize("version", ["rocketmq-4.9.7", "rocketmq-5.3.3"])
-def test_it_finds_what_rocketmq_finds(version: str, tmp_path: Path) -> None:
+def test_find_finds_what_rocketmq_finds(version: str, tmp_path: Path) -> None:
     root = unpack(version, "master", tmp_path)
     found = [json.loads(line) for line in manifest_lines(version, "master")]
     asked = {(line["topic"], line["key"]): line["physicalOffsets"] for line in found if line["kind"] == "index"}

@@ -88,7 +88,7 @@ def test_wrong_arguments_are_named(log: SmallLog, tmp_path: Path) -> None:
         assert ran.exit_code == ExitCode.USAGE and what in ran.stderr, ran.stderr
 
 
-def test_somebody_else_at_work_is_told(log: SmallLog) -> None:
+def test_somebody_else_at_work_is_reported(log: SmallLog) -> None:
     side_files.make_folder(log.root)
     fd = side_files.hold(log.root)
     for arguments in ((), ("--drop",)):
@@ -105,7 +105,7 @@ def test_a_copy_of_a_store_has_its_side_files(log: SmallLog, tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_another_user_is_told_and_changes_nothing(log: SmallLog, tmp_path: Path) -> None:
+def test_another_user_is_refused_and_changes_nothing(log: SmallLog, tmp_path: Path) -> None:
     said(log.root)
     child = os.fork()
     if not child:

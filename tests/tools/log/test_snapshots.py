@@ -33,7 +33,7 @@ def said(*arguments: object) -> dict[str, Any]:
     return dict(fields)
 
 
-def test_it_is_made_shown_and_dropped(log: SmallLog) -> None:
+def test_a_snapshot_is_made_shown_and_dropped(log: SmallLog) -> None:
     assert run("snapshot", "--list", log.root).stdout.startswith("no snapshots")
     made = run("snapshot", "nightly", log.root, "--keep", "2h")
     assert made.stdout.startswith(f"snapshot nightly: 6 queues, the log from 0 to {log.end:,}; kept until 20")

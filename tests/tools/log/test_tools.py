@@ -136,7 +136,7 @@ def test_a_damaged_segment_gets_no_digest(log: SmallLog) -> None:
     assert list(digests.read(log.root)) == [SEGMENT_BYTES]
 
 
-def test_a_file_of_digests_that_is_none(log: SmallLog) -> None:
+def test_an_invalid_file_of_digests_is_reported(log: SmallLog) -> None:
     run("digest", log.root)
     path = digests.path_of(log.root)
     path.write_bytes(path.read_bytes().replace(b'"version": 1', b'"version": 2'))

@@ -27,7 +27,7 @@ def test_every_public_name_is_there() -> None:
         getattr(slipstream, "Consumer")  # noqa: B009 - mypy knows that it is not there
 
 
-def test_it_is_the_command_as_a_module() -> None:
+def test_the_module_is_the_command() -> None:
     command = [sys.executable, "-m", "slipstream", "--version"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, cwd=ROOT)
     assert ran.stdout.startswith("slipstream ")
@@ -42,7 +42,7 @@ def test_the_extra_that_is_named_is_all_that_is_needed(name: str, extra: str, mo
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
-def test_a_missing_extra_is_told_in_one_line(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_reported_in_one_line(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == missing else name)
     monkeypatch.delitem(vars(slipstream), "session", raising=False)
     with pytest.raises(extras.ExtraMissing) as raised:

@@ -67,7 +67,7 @@ def test_nobody_runs_as_root_and_everybody_can_be_stopped(target: str) -> None:
     assert settings.environment["PATH"].startswith("/opt/slipstream/bin:")
 
 
-def test_the_image_of_a_broker_runs_commands_of_ours() -> None:
+def test_the_image_of_a_broker_runs_existing_commands() -> None:
     settings = settings_of(STAGES, "broker")
     assert settings.entry[-1] == "slipstream"
     assert command_of(settings.command).name == "broker"
@@ -109,7 +109,7 @@ def test_what_is_copied_is_in_the_context() -> None:
                     assert name == "." or name in context, name
 
 
-def test_the_page_calls_commands_of_ours() -> None:
+def test_the_page_calls_existing_commands() -> None:
     lines = [
         line.partition("  #")[0]
         for one in all_blocks_of("operations.md")
@@ -146,7 +146,7 @@ def test_master_and_slave_are_a_pair() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_service_of_ours_has_no_more_than_it_needs(name: str) -> None:
+def test_each_service_has_no_more_than_it_needs(name: str) -> None:
     service = SERVICES[name]
     assert set(service) <= UNDERSTOOD
     assert service["read_only"] and service["cap_drop"] == ["ALL"] and service["tmpfs"] == ["/tmp"]

@@ -164,6 +164,6 @@ def test_a_damaged_table_of_offsets_completes_nothing(place: Path, content: byte
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"\n", b"")
 
 
-def test_a_shell_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run_command(["completion", "tcsh"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

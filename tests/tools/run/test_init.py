@@ -70,7 +70,7 @@ def test_what_stands_there_as_a_comment_is_the_default(tmp_path: Path) -> None:
     assert {name for _heading, names in SHOWN for name in names.split()} <= set(re.findall(r"^#?(\w+)=", lines, re.M))
 
 
-def test_a_slave_and_whom_it_follows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_slave_needs_a_master_and_a_master_takes_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["init", str(tmp_path / "s"), "--role", "SLAVE"]) == 2
     assert "--master HOST:PORT" in capsys.readouterr().err
     assert run_command(["init", str(tmp_path / "m"), "--master", "127.0.0.1:10912"]) == 2
@@ -121,7 +121,7 @@ def test_a_unit_names_folders_of_any_name(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.broker
-def test_a_service_starts_by_its_own_command_and_is_told_of(tmp_path: Path, manager: socket.socket) -> None:
+def test_a_service_starts_by_its_own_command_and_notifies_the_manager(tmp_path: Path, manager: socket.socket) -> None:
     folder = tmp_path / "a broker"
     assert run_command(["init", str(folder), "--port", str(free_port()), "--name", "a"]) == 0
     with (folder / "broker.properties").open("a") as file:
@@ -146,7 +146,7 @@ def test_a_service_starts_by_its_own_command_and_is_told_of(tmp_path: Path, mana
     assert process.returncode == 0, err
 
 
-def test_who_is_not_watched_says_nothing(tmp_path: Path, manager: socket.socket) -> None:
+def test_an_unwatched_broker_notifies_nobody(tmp_path: Path, manager: socket.socket) -> None:
     address = str(tmp_path / "notify")
     ServiceManager({}).ready("nobody hears it")
     ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "nobody")}).ready("nobody hears it")

@@ -110,7 +110,7 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert "hush" not in ran.output
 
 
-def test_a_missing_package_is_told_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "deltalake" else name)
     ran = run("lake", tmp_path, "--to", "delta", "--table", "t", "--once")
     assert ran.exit_code == 2

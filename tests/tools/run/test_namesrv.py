@@ -86,7 +86,7 @@ def test_a_damaged_file_is_kept_and_its_backup_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT], ids=lambda one: one.name)
-def test_it_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_name_server_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
     arguments = [*COMMAND, "--port", "0", "--directory", str(tmp_path)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline().startswith("ready:")

@@ -64,7 +64,7 @@ def test_files_in_their_order_with_any_line_end(broker: LocalBroker, tmp_path: P
     assert bodies(broker, "files") == [b"a", b"b", b"c\xff\x00", b"no newline at the end"]
 
 
-def test_empty_lines_are_told_and_skipped(broker: LocalBroker) -> None:
+def test_empty_lines_are_counted_and_skipped(broker: LocalBroker) -> None:
     ran = produce(broker, "gaps", data=b"a\n\n\r\nb\n")
     assert (ran.returncode, bodies(broker, "gaps")) == (0, [b"a", b"b"])
     assert "2 empty lines skipped" in ran.stdout

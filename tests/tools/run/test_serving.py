@@ -69,7 +69,7 @@ def test_a_port_that_another_program_has_is_said(file: Path) -> None:
         assert run("wait", file.parent / "store").exit_code == ExitCode.FOUND
 
 
-def test_who_waits_in_vain_hears_what_is_missing(file: Path) -> None:
+def test_a_wait_in_vain_says_what_is_missing(file: Path) -> None:
     store = file.parent / "store"
     for there in (False, True):  # wait is typed before the store is made, too
         if there:

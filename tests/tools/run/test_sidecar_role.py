@@ -95,7 +95,7 @@ def test_what_is_not_on_disk_yet_is_left(board: Board, tmp_path: Path) -> None:
     assert board.sidecar.done_offset.read() == log.segment_bytes and list(side_files.listed(log.root)) == [0]
 
 
-def test_it_rests_while_the_log_grows_fast(board: Board, tmp_path: Path) -> None:
+def test_the_sidecar_rests_while_the_log_grows_fast(board: Board, tmp_path: Path) -> None:
     log = SmallLog(tmp_path / "store")
     while log.end <= 3 * log.segment_bytes:
         log.append(body=b"x" * 100)

@@ -131,7 +131,7 @@ def test_what_is_wrong_comes_first_with_what_to_type() -> None:
     assert narrow[2].startswith("BEHIND")
 
 
-def test_of_many_the_worst_are_shown_and_the_rest_is_counted() -> None:
+def test_the_worst_of_many_are_shown_and_the_rest_is_counted() -> None:
     slaves = [connection(slot, lag_bytes=slot << 40) for slot in range(7)]
     slaves.append(connection(7, peer="[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:65000", in_sync=False, reason="BEHIND"))
     processes = [process(number, restarts=number // 29) for number in range(29)]
@@ -231,7 +231,7 @@ def test_watched_counters_cost_next_to_nothing(broker: LocalBroker) -> None:
     found.close()
 
 
-def test_a_watched_broker_that_ends_is_told(tmp_path: Path) -> None:
+def test_the_end_of_a_watched_broker_is_reported(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "ends", mappedFileSizeCommitLog=1 << 20) as one:
         words = [sys.executable, "-m", "tools.cli", "counters", "--watch", str(one.store)]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

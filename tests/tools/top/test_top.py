@@ -171,7 +171,7 @@ def test_a_group_and_a_replica_closely(pair: Brokers) -> None:
     played(pair[0].store, (80, 24), play)
 
 
-def test_of_a_slave_its_master_is_shown(pair: Brokers) -> None:
+def test_a_slave_is_shown_with_its_master(pair: Brokers) -> None:
     async def play(app: Top, pilot: Pilot[None]) -> None:
         await until(pilot, lambda: any(f"master {pair[0].ha_address}" in line for line in app.panel.lines))
         await pilot.press("enter")

@@ -53,7 +53,7 @@ def test_a_missing_extra_is_one_line(store: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_by_a_signal_also_with_a_live_page_open(store: Path, number: signal.Signals) -> None:
+def test_the_console_ends_by_a_signal_also_with_a_live_page_open(store: Path, number: signal.Signals) -> None:
     with ServedConsole(store) as console:
         live = console.connection()
         live.request("GET", "/events/pipeline", headers={"authorization": f"Bearer {console.token}"})

@@ -87,7 +87,7 @@ class Transport:
         return self.is_aborted
 
 
-def test_of_too_many_the_oldest_goes_of_the_address_that_has_most() -> None:
+def test_above_the_limit_the_oldest_of_the_busiest_address_is_closed() -> None:
     async def fill() -> list[list[bool]]:
         config, state = Config(_nobody, lifespan="off", log_level="critical"), ServerState()
         seen = []

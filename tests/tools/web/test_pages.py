@@ -206,7 +206,7 @@ def test_the_token_leaves_the_address_and_no_script_sees_the_cookie(wide: Watche
     assert console.token not in str(cookies)
 
 
-def test_it_is_used_by_keyboard_alone(wide: Watched, console: ServedConsole) -> None:
+def test_the_console_is_used_by_keyboard_alone(wide: Watched, console: ServedConsole) -> None:
     page = wide.page
     page.locator(".stages .here").first.wait_for()
     page.keyboard.press("Tab")

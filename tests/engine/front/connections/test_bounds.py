@@ -236,7 +236,7 @@ def test_heartbeats_that_are_kept_are_bounded_and_the_largest_goes(shop: Shop, m
     await_that(lambda: shop.front._relay._kept_bytes == 0, "nothing is kept for who left")
 
 
-def test_a_fault_of_ours_is_answered_and_costs_no_connection(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_fault_is_answered_and_costs_no_connection(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_arguments: object, **_more: object) -> None:
         raise OSError(24, "too many open files")
 
@@ -281,7 +281,7 @@ def test_a_front_that_takes_nothing_is_not_heard_until_it_does(region_dir: Path)
     bells.close()
 
 
-def test_a_front_that_missed_a_word_of_a_table_is_told_all_of_it(
+def test_a_front_that_missed_a_part_of_a_table_gets_the_whole_table(
     region_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exchange, "KEPT_BYTES_MAX", 1 << 20)

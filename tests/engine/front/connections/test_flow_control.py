@@ -321,7 +321,7 @@ def test_a_ring_that_is_full_parks_and_then_takes_back(region_dir: Path) -> None
         assert len(bed.writer.taken) == QUEUES + 5 + 1
 
 
-def test_a_writer_that_says_nothing_for_long_is_told_as_unknown(
+def test_a_put_that_the_writer_does_not_take_ends_as_unknown(
     region_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(region_dir) as bed:
@@ -379,7 +379,7 @@ def test_one_that_hangs_up_with_sends_under_way_leaves_nothing_behind(region_dir
         (errno.EMSGSIZE, ResponseCode.MESSAGE_ILLEGAL),
     ],
 )  # fmt: skip
-def test_what_the_log_refuses_is_told_to_its_sender_alone(
+def test_a_record_that_the_log_refuses_fails_only_its_sender(
     region_dir: Path, number: int, code: int, usual: bool
 ) -> None:
     with opened(region_dir) as bed:

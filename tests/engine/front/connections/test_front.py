@@ -124,7 +124,7 @@ def test_a_push_reaches_its_channel_and_a_client_that_is_asked_answers(stage: St
         await_that(lambda: desk.gone == [channel], "it is known to be gone")
 
 
-def test_a_new_clients_role_is_told_who_is_there_and_their_last_heartbeats(stage: Stage) -> None:
+def test_a_new_clients_role_hears_of_all_clients_and_their_last_heartbeats(stage: Stage) -> None:
     client, silent = Client(stage.port), Client(stage.port)
     with stage.clients():
         for number in range(3):
@@ -154,7 +154,7 @@ def test_what_is_asked_while_nobody_answers_is_answered_by_the_next(stage: Stage
         await_that(lambda: answers == [{"x": 1}], "it is asked again, and answered")
 
 
-def test_it_says_when_it_serves_at_both_ports_and_when_it_knows_topics(stage: Stage) -> None:
+def test_a_front_says_when_both_ports_serve_and_when_it_knows_topics(stage: Stage) -> None:
     serving = stage.board.fronts[0].serving
     assert serving.read() == Serving.PORTS
     for port in (stage.port, stage.port - 2):
@@ -243,7 +243,7 @@ def test_one_that_does_not_read_is_hung_up_on_and_others_do_not_notice(
         assert well.ask(UNKNOWN, b"still").body == b"still"
 
 
-def test_of_too_many_connections_the_quietest_goes(region_dir: Path) -> None:
+def test_above_the_limit_the_quietest_connection_is_closed(region_dir: Path) -> None:
     with staged(region_dir, remotingConnectionsMax=8) as stage, stage.clients():
         clients = [Client(stage.port) for _ in range(8)]
         for client in clients:

@@ -63,7 +63,7 @@ def near_wait(ring: Ring) -> tuple[NearWait, list[Followed]]:
     return NearWait(cast(Pipeline, ring), cast(Any, bridges), ring.collect), bridges
 
 
-def test_it_stays_near_while_the_writer_is_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_front_stays_near_while_the_writer_is_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = Ring(PutPolicy(1, False, False))
     near, bridges = near_wait(ring)
     for number in range(1, 4):
@@ -77,7 +77,7 @@ def test_it_stays_near_while_the_writer_is_in_time(monkeypatch: pytest.MonkeyPat
     ("policy", "told"),
     [(PutPolicy(1, False, False), 1), (PutPolicy(2, False, False), 0), (PutPolicy(1, True, False), 0)],
 )
-def test_the_writer_is_told_while_one_alone_waits_for_it_only(policy: PutPolicy, told: int) -> None:
+def test_the_writer_knows_of_a_near_wait_only_while_one_is_alone(policy: PutPolicy, told: int) -> None:
     ring = Ring(policy)
     near, _bridges = near_wait(ring)
     for is_alone in (False, True, True, False, True, False):
@@ -85,7 +85,7 @@ def test_the_writer_is_told_while_one_alone_waits_for_it_only(policy: PutPolicy,
         assert ring.control[ControlWord.NEAR] == (told if is_alone else 0)
 
 
-def test_the_writer_is_told_no_longer_where_a_wait_was_in_vain() -> None:
+def test_the_writer_is_not_kept_near_after_a_wait_in_vain() -> None:
     ring = Ring(PutPolicy(1, False, False))
     near, _bridges = near_wait(ring)
     ring.tail = 1

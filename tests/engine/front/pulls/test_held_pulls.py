@@ -162,7 +162,7 @@ def counts_of(front: Front) -> dict[tuple[str, ...], int]:
     return {key: sum(row[:-1]) for key, row in front.pulls._context.counts.rows.items()}
 
 
-def test_those_that_wait_are_answered_in_several_turns(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_pulls_are_answered_in_several_turns(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it takes long, others have their turn; nobody waits for the next sweep."""
     monkeypatch.setattr(held_pulls, "TURN_SECONDS", -1.0)
     bed.both(asked(queueId=2, queueOffset=399))
@@ -231,7 +231,7 @@ def test_queues_that_are_not_there_are_looked_for_only_when_one_is_new(bed: Bed)
     assert not list(unborn.born()) and not slots and len(unborn) == 296 and (TOPIC, 7) not in unborn
 
 
-def test_who_leaves_takes_its_held_pulls_along(bed: Bed) -> None:
+def test_a_client_that_leaves_takes_its_held_pulls_along(bed: Bed) -> None:
     hold_one(bed)
     bed.usual.pulls.left(cast(Peer, bed.usual.peer))
     assert bed.usual.held == 0
@@ -241,7 +241,7 @@ def test_who_leaves_takes_its_held_pulls_along(bed: Bed) -> None:
     assert bed.usual.peer.take() == b""
 
 
-def test_held_pulls_outlast_tables_that_are_told_anew(bed: Bed) -> None:
+def test_held_pulls_outlast_tables_that_are_sent_again(bed: Bed) -> None:
     """They are answered in Python's way then."""
     hold_one(bed)
     for front in (bed.usual, bed.plain):

@@ -196,7 +196,7 @@ def test_short_polling_answers_when_its_time_is_over(region_dir: Path) -> None:
         assert (answer.code, answer.remark) == (ResponseCode.PULL_NOT_FOUND, Status.NO_MESSAGE_IN_QUEUE.name)
 
 
-def test_who_leaves_takes_its_pulls_along(shop: Shop) -> None:
+def test_a_closed_connection_takes_its_pulls_along(shop: Shop) -> None:
     other = FrontClient(shop.port)
     other.send(*(pull(opaque=number, sysFlag=HOLDS) for number in range(10)))
     await_that(lambda: shop.board.fronts[0].pulls_held.read() == 10, "they are held")
@@ -212,7 +212,7 @@ def test_groups_are_made_where_they_may_be(shop: Shop) -> None:
     assert ("ensure_group", {"group": "old one"}) in shop.desk.questions
 
 
-def test_offsets_that_pulls_carry_are_told_once(shop: Shop) -> None:
+def test_offsets_that_pulls_carry_are_committed_once(shop: Shop) -> None:
     flags = HOLDS | PullFlag.COMMIT_OFFSET
     shop.client.send(pull(sysFlag=flags, commitOffset=17))
     await_that(lambda: shop.board.fronts[0].pulls_held.read() == 1, "it is held")
@@ -229,7 +229,7 @@ def test_offsets_that_pulls_carry_are_told_once(shop: Shop) -> None:
     assert first["group"] == GROUP and first["queueId"] == 0 and first["host"].startswith("127.0.0.1:")
 
 
-def test_how_far_a_group_pulled_and_how_far_behind_the_log_that_was_is_told_once(shop: Shop) -> None:
+def test_pull_offsets_and_their_distance_to_the_logs_end_are_reported_once(shop: Shop) -> None:
     shop.put(5)
 
     def told() -> list[list[object]]:

@@ -106,7 +106,7 @@ class Play:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_decided_one_is_written_once_whoever_is_told_and_dies(seed: int, tmp_path: Path) -> None:
+def test_a_decided_transaction_is_written_once_whichever_fronts_hear_of_it_and_die(seed: int, tmp_path: Path) -> None:
     for front in range(FRONTS):
         decided_table.create(tmp_path, front)
     play = Play(tmp_path, random.Random(seed))

@@ -57,7 +57,7 @@ def sent(broker: LocalBroker, code: int, text: str) -> RemotingCommand:
 @pytest.mark.parametrize("timer", TIMERS)
 @pytest.mark.parametrize("more", ["", "TRAN_MSG\x01true\x02PGROUP\x01g\x02"], ids=["plain", "half"])
 @pytest.mark.parametrize("code", [10, 310, 320])
-def test_a_client_is_told_that_there_is_no_timer_wheel(broker: LocalBroker, code: int, more: str, timer: str) -> None:
+def test_a_client_hears_that_there_is_no_timer_wheel(broker: LocalBroker, code: int, more: str, timer: str) -> None:
     assert sent(broker, code, "").code == ResponseCode.SUCCESS, "without a time it is stored"
     before = end_of_log(broker.store)
     answer = sent(broker, code, f"{more}{timer}\x0160\x02")
@@ -73,7 +73,7 @@ def test_a_message_that_claims_to_be_in_the_wheel_gets_no_handle(broker: LocalBr
 
 
 @pytest.mark.parametrize("timer", TIMERS)
-def test_a_local_producer_is_told_so_too(broker: LocalBroker, timer: str) -> None:
+def test_a_local_producer_hears_it_too(broker: LocalBroker, timer: str) -> None:
     with Producer(broker.store, timeout=60) as producer:
         before = end_of_log(broker.store)
         with pytest.raises(InvalidMessage, match="no timer wheel, only delay levels"):

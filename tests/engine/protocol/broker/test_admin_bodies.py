@@ -38,7 +38,7 @@ def test_entries_stand_in_the_order_of_javas_maps() -> None:
 
 
 @pytest.mark.parametrize(("compat", "has_pulls"), [("4.9", False), ("5", True)])
-def test_progress_is_told_as_the_line_tells_it(compat: str, has_pulls: bool) -> None:
+def test_a_groups_progress_follows_the_release_line(compat: str, has_pulls: bool) -> None:
     stats = ConsumeStats({MessageQueue("t", "b", 0): Consumed(9, 4, 6, 77)}, 1.5)
     body = admin_bodies.consume_stats(stats, line_of(compat)).decode()
     assert body.startswith('{"consumeTps":1.5,"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:{')

@@ -145,7 +145,7 @@ def test_only_what_is_safe_may_change_while_it_runs() -> None:
         ("deletewhen=4", 16, "deletewhen cannot change while the broker runs"),
     ],
 )  # fmt: skip
-def test_a_request_with_one_bad_setting_changes_none(line: str, code: int, said: str) -> None:
+def test_a_request_with_one_bad_setting_changes_nothing(line: str, code: int, said: str) -> None:
     for body in (f"fileReservedTime=48\n{line}\n", f"{line}\nbrokerPermission=4\n"):
         of = broker()
         answer = ask(of, 25, body.encode())

@@ -163,7 +163,7 @@ def test_broadcasting_members_hear_of_no_change_in_5() -> None:
         assert bool(broker.consumers.take_notices()) is heard
 
 
-def test_a_group_may_be_told_of_nothing_but_an_end(broker: Broker) -> None:
+def test_a_group_may_hear_of_lost_connections_only(broker: Broker) -> None:
     broker.heartbeat(1, consumer("g", "t"))
     broker.metadata.groups["g"]["notifyConsumerIdsChangedEnable"] = False
     broker.consumers.take_notices()

@@ -59,7 +59,7 @@ class Door:
             self.served[caller.number] = free[0]
 
 
-def test_who_reports_gets_a_slot_and_who_is_silent_gets_none() -> None:
+def test_a_caller_that_reports_gets_a_slot_and_a_silent_one_does_not() -> None:
     door = Door()
     silent, slave = door.come(STRANGER, 0), door.come(HONEST, 0)
     door.report(slave, 10)
@@ -132,7 +132,7 @@ def test_slots_go_to_the_address_that_holds_the_fewest_then_to_who_waits_longest
         ("a slave that is stuck", 99_000, 89_000, True, True),
     ],
 )
-def test_who_gives_up_its_slot_for_one_that_waits_at_the_same_address(
+def test_which_holder_gives_its_slot_to_a_caller_at_the_same_address(
     why: str, heard_ms: int, acknowledged_ms: int, is_proven: bool, gives_up: bool
 ) -> None:
     door, now_ms = Door(), 100_000
@@ -144,7 +144,7 @@ def test_who_gives_up_its_slot_for_one_that_waits_at_the_same_address(
     assert (door.served == {waits: 3}) == gives_up, why
 
 
-def test_of_one_address_senders_are_begun_at_a_bounded_rate() -> None:
+def test_senders_for_one_address_begin_at_a_bounded_rate() -> None:
     door = Door()
     for now_ms in range(0, 10_000, 10):
         number = door.come(STRANGER, now_ms)

@@ -70,7 +70,7 @@ def test_ha_ack_flushed_promises_nothing_where_a_put_may_wait_for_nobody(keys: d
     assert ("haAckFlushed has no effect" in text(found)) == ("enableAutoInSyncReplicas" not in keys)
 
 
-def test_who_counts_as_another_slave_is_told() -> None:
+def test_the_explanation_says_which_slaves_count_as_different() -> None:
     found = text(of_keys(brokerRole="SYNC_MASTER"))
     assert "of RocketMQ is known by its address" in found
     assert "two addresses of one count once" in found and "where haSecretFile proves it" in found
@@ -85,7 +85,7 @@ def test_numbers_are_the_settings() -> None:
     assert gap, "5.x's name is another one of the same key"
 
 
-def test_a_key_without_effect_is_told() -> None:
+def test_a_key_without_effect_is_named() -> None:
     assert "has no effect" in text(of_keys(brokerRole="SYNC_MASTER", enableAutoInSyncReplicas=True))
     assert "acknowledges as an ASYNC_MASTER does" in text(of_keys(brokerRole="SYNC_MASTER", inSyncReplicas=1))
 

@@ -60,7 +60,7 @@ def look(connection: HaConnection, reports: np.ndarray, acked: int) -> int:
 
 
 @pytest.mark.parametrize("share", range(SHARES))
-def test_of_a_million_reports_none_counts_that_is_not_of_what_was_sent(share: int) -> None:
+def test_no_report_in_a_million_counts_for_bytes_that_were_not_sent(share: int) -> None:
     dice = np.random.default_rng(share)
     judged = ended = 0
     while judged < REPORTS // SHARES:
@@ -85,7 +85,7 @@ def test_of_a_million_reports_none_counts_that_is_not_of_what_was_sent(share: in
     assert ended > 500
 
 
-def test_of_first_reports_none_counts_beyond_what_is_known() -> None:
+def test_no_first_report_counts_beyond_the_known_end() -> None:
     dice = np.random.default_rng(9)
     for offset in forged(dice, 20_000, END).tolist():
         connection = HaConnection(LIMITS, FlowMonitor(0), 0, BEFORE)

@@ -71,7 +71,7 @@ def test_a_name_is_proved_by_the_secret_of_both(master_secret: bytes, slave_secr
 
 
 @pytest.mark.parametrize("secrets", [(b"", SECRET), (SECRET, b"another secret altogether")])
-def test_who_keeps_a_secret_takes_nobody_who_does_not_know_it(secrets: tuple[bytes, bytes]) -> None:
+def test_a_peer_with_a_secret_refuses_one_without_it(secrets: tuple[bytes, bytes]) -> None:
     with pytest.raises(PeerError) as raised:
         greet(*secrets)
     assert raised.value.reason is CloseReason.SIGNATURE
@@ -134,7 +134,7 @@ def test_another_cluster_is_refused_by_either_side() -> None:
     assert raised.value.reason is CloseReason.OTHER_CLUSTER
 
 
-def test_a_refusal_is_told_in_words_and_by_its_reason() -> None:
+def test_a_refusal_has_words_and_a_reason() -> None:
     error = PeerError(CloseReason.REQUEST_ABOVE_END, 7, "the master's log ends at 5")
     with pytest.raises(PeerError) as raised:
         SlaveGreeting(Facts(SLAVE, 0, 400), b"", NONCE).take(body_of(refusal(error)))
@@ -170,7 +170,7 @@ def say_to_slave(message: bytes) -> None:
     SlaveGreeting(Facts(SLAVE, 0, 1), b"", NONCE).take(message)
 
 
-def test_only_what_says_it_four_times_at_once_is_one_of_ours() -> None:
+def test_only_a_report_repeated_four_times_at_once_is_a_slipstream_slaves() -> None:
     assert is_of_ours(first_report(5))
     assert not is_of_ours(REPORT.pack(5) * 3) and not is_of_ours(REPORT.pack(5) * 3 + REPORT.pack(6))
 
@@ -204,7 +204,7 @@ def test_a_slave_knows_whether_puts_wait_for_its_disk(counts_flushed: bool, puts
     assert slave.welcome is not None and slave.welcome.puts_wait == (counts_flushed and puts_wait)
 
 
-def test_who_has_not_said_who_it_is_is_served_by_no_sign_of_life() -> None:
+def test_a_slave_that_has_not_said_who_it_is_is_not_served_for_a_sign_of_life() -> None:
     """One that waited for its slot said the same again: with frames before the welcome, that would be in its log."""
     connection = HaConnection(LIMITS, FlowMonitor(0), 0)
     slave = SlaveGreeting(Facts(SLAVE, 0, 400), b"", OTHER_NONCE)

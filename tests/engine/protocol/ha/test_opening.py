@@ -108,7 +108,7 @@ def test_a_master_that_was_held_up_or_may_send_nothing_in_this_second_is_waited_
         ("less than nothing", FRAME_HEADER.pack(300, -1), CloseReason.BODY_SIZE),
     ],
 )
-def test_a_frame_that_is_none_is_refused_by_its_header(why: str, sent: bytes, reason: CloseReason) -> None:
+def test_an_invalid_frame_is_refused_by_its_header(why: str, sent: bytes, reason: CloseReason) -> None:
     assert reason_of(lambda: take(comparing(), sent)) is reason, why
 
 
@@ -120,7 +120,7 @@ def test_a_log_that_is_asked_for_whole_begins_with_byte_one() -> None:
     assert (client.max_physical_offset, client.end, client.body_left, client.is_opening) == (1, 0, 3, 0)
 
 
-def test_one_of_ours_begins_where_its_log_does() -> None:
+def test_a_searching_slaves_log_begins_at_the_first_frame_with_bytes() -> None:
     client = searching()
     assert asks(client) == 1
     assert take(client, frame(3000)) == b""
@@ -195,7 +195,7 @@ def test_with_a_greeting_the_request_is_said_four_times() -> None:
     assert client.report(0) == REPORT.pack(1) * REPEATED
 
 
-def test_an_empty_slave_that_is_still_there_acknowledges_no_byte_to_one_of_ours() -> None:
+def test_an_empty_slave_acknowledges_no_byte_to_a_slipstream_master() -> None:
     client = searching()
     facts = Facts(Identity("c", "n", 0), 0, 500)
     challenge = MasterGreeting(facts, b"", bytes(16)).challenge()

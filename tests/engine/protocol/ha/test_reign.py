@@ -38,7 +38,7 @@ def test_what_another_master_is_to_this_one(own: Standing, other: Standing, verd
     assert reign.judge(own, other, is_proved=True) is obeyed, "proved, a claim is obeyed; nothing else changes"
 
 
-def test_of_two_that_differ_exactly_one_goes_on() -> None:
+def test_exactly_one_of_two_differing_masters_goes_on() -> None:
     entries = [
         (), (FIRST,), (FIRST, OF_B), (FIRST, OF_C), (FIRST, Epoch(2, 500, "pair:2", 2)),
         (FIRST, Epoch(3, 1, "pair:2", 2)),

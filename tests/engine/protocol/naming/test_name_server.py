@@ -89,7 +89,7 @@ def addresses(server: NameServer, topic: str) -> Any:
     return json.loads(bytes(answer.body))["brokerDatas"][0]["brokerAddrs"] if answer.code == 0 else None
 
 
-def test_a_slave_is_told_of_its_master_while_that_lives() -> None:
+def test_a_slave_hears_of_its_master_while_that_lives() -> None:
     server = NameServer()
     assert register(server, "a", 1, enableActingMaster="false").ext_fields == {}
     assert register(server, "a", 0, at_ms=1000).code == 0
@@ -204,7 +204,7 @@ def test_old_clients_get_bare_integer_keys_new_ones_quoted() -> None:
     assert standard is not None and b'{"0":"10.0.0.1:10911"}' in bytes(standard.body)
 
 
-def test_oneway_requests_and_stray_answers_get_none() -> None:
+def test_oneway_requests_and_stray_answers_get_no_answer() -> None:
     server = NameServer()
     for flag in (ONEWAY_FLAG, RESPONSE_FLAG):
         assert server.answer(RemotingCommand(105, flag=flag), 1, 0) is None

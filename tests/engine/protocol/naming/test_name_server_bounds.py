@@ -154,7 +154,7 @@ def test_the_list_of_all_topics_fits_a_frame(monkeypatch: pytest.MonkeyPatch) ->
     assert 500 < len(body) <= 1000 + len('{"topicList":[]}')
 
 
-def test_a_broker_in_several_clusters_leaves_none_of_them_behind() -> None:
+def test_a_broker_that_leaves_several_clusters_leaves_nothing_behind() -> None:
     server = NameServer()
     for n in range(5):
         assert register(server, "a", GOOD, connection=n, clusterName=f"c{n}", brokerAddr=f"h{n}:1").code == 0

@@ -143,7 +143,7 @@ def as_compiled(case: Case, *, is_older: bool, unit_bytes: int) -> Outcome:
 
 @pytest.mark.parametrize("is_older", [True, False])
 @pytest.mark.parametrize("batches", [False, True])
-def test_it_takes_what_java_takes(*, is_older: bool, batches: bool) -> None:
+def test_a_pull_takes_the_units_that_java_takes(*, is_older: bool, batches: bool) -> None:
     unit_bytes = BATCH_UNIT if batches else PLAIN_UNIT
     statuses = set()
     for seed in range(SEEDS):

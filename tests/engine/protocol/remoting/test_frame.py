@@ -111,7 +111,7 @@ def test_a_changed_frame_is_a_frame_or_malformed(data: st.DataObject) -> None:
         (b"\x01\x00\x00\x04\x00\x00\x00\x00", "binary header"),
     ],
 )
-def test_each_kind_of_damage_is_told(frame: bytes, why: str) -> None:
+def test_each_kind_of_damage_is_reported(frame: bytes, why: str) -> None:
     with pytest.raises(MalformedFrame, match=why):
         decode(frame)
 

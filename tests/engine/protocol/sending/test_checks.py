@@ -89,7 +89,7 @@ def check(compat: str, fault: Fault) -> None:
 
 @BOTH
 @pytest.mark.parametrize("fault", FAULTS)
-def test_of_several_faults_the_first_is_told(compat: str, fault: Fault) -> None:
+def test_the_first_of_several_faults_is_reported(compat: str, fault: Fault) -> None:
     expected = NUMBERS[compat][fault.code] if isinstance(fault.code, str) else fault.code
     said = said_by(lambda: check(compat, fault))
     assert said is not None and said[0] == expected and said[1].startswith(fault.remark)
@@ -146,7 +146,7 @@ WRONG = ("", " 1", "1.0", "0x1", "2147483648", "-2147483649", "9" * 30, "٣", "1
 
 @pytest.mark.parametrize("text", WRONG)
 @pytest.mark.parametrize(("long", "short"), [("queueId", "e"), ("sysFlag", "f"), ("flag", "h")])
-def test_a_number_that_is_none_is_thrown_at_in_short_headers_and_is_nothing_in_long_ones(
+def test_an_invalid_number_is_an_error_in_a_short_header_and_ignored_in_a_long_one(
     text: str, long: str, short: str
 ) -> None:
     fields = {"topic": "t", "queueId": "1", "sysFlag": "0", "flag": "0", "bornTimestamp": "1", long: text}

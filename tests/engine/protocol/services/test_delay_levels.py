@@ -156,7 +156,7 @@ def test_without_refusals_all_come_in_order(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_who_goes_on_after_a_death_puts_what_is_missing_and_nothing_else(seed: int) -> None:
+def test_a_level_that_goes_on_after_a_death_puts_only_what_is_missing(seed: int) -> None:
     made = random.Random(seed)
     done = {at for at in range(40) if made.random() < 0.7}
     offset = next(at for at in range(41) if at not in done)

@@ -121,7 +121,7 @@ def test_a_change_has_a_version_of_its_own_and_names_its_file() -> None:
     assert (master.versions[TOPICS].counter, master.changed) == (2, {TOPICS})
 
 
-def test_a_broker_without_write_permission_registers_none() -> None:
+def test_a_broker_without_write_permission_registers_topics_without_it() -> None:
     master = Metadata(FOUR, {}, 0)
     perms = {config["perm"] for config in parsed(master.topics_json(perm_mask=4))["topicConfigTable"].values()}
     assert perms == {4}
@@ -172,7 +172,7 @@ def test_queues_that_an_administrator_took_do_not_come_back_with_a_file_that_is_
 
 
 @pytest.mark.parametrize("line", [FOUR, FIVE])
-def test_a_topic_of_an_older_file_makes_a_version_that_nobody_was_told(line: Identity) -> None:
+def test_a_topic_of_an_older_file_makes_a_version_that_was_never_sent(line: Identity) -> None:
     """A name server that knows a broker's version passes over whatever else is said under it."""
     tables = Metadata(line, {}, 0)
     older = json.loads(json.dumps(tables.value(TOPICS)))

@@ -40,7 +40,7 @@ def test_a_new_topic_takes_attributes_a_known_one_changes_them() -> None:
                                 "says"),
     ],
 )
-def test_what_may_not_be_is_told_in_rocketmqs_words(
+def test_an_invalid_change_is_refused_in_rocketmqs_words(
     before: dict[str, str] | None, change: str, said: str
 ) -> None:  # fmt: skip
     with pytest.raises(WrongChange) as raised:

@@ -36,7 +36,7 @@ def rows(topic: str) -> list[tuple[tuple[str, str], list[int]]]:
     return [((COMMITTED, topic), [1])]
 
 
-def test_it_is_settled_once_every_front_has_answered_this_question(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_totals_are_settled_once_every_front_has_answered_this_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front_totals, "SECONDS", 600.0)
 
     async def ask() -> None:

@@ -16,7 +16,7 @@ EXPORTED = (  # by mqadmin's exportConfigs; that of 4.9 ends in an exception whe
 ).split()
 
 
-def test_what_mqadmin_exports_is_told(tmp_path: Path) -> None:
+def test_settings_that_mqadmin_exports_are_shown(tmp_path: Path) -> None:
     config, board = from_mapping({"brokerIP1": "127.0.0.1", "compat": "5"}), Board.create(tmp_path / "counters")
     live_settings.publish(board, config)
     told = settings_of(config, board)

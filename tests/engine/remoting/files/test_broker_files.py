@@ -167,7 +167,7 @@ def test_a_damaged_file_of_offsets_is_kept_and_new_commits_are_saved(
 @pytest.mark.parametrize(
     "content", [b"no json", b"[]", b'{"topicConfigTable":{"t":{"perm":"six"}}}', b'{"topicConfigTable":7}', b""]
 )
-def test_a_damaged_file_costs_no_other_table_and_is_told_once(
+def test_a_damaged_file_costs_no_other_table_and_is_reported_once(
     store_dir: Path, region_dir: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = store_dir / "config" / TOPICS
@@ -196,7 +196,7 @@ def test_topics_that_are_damaged_while_they_are_served_are_written_again(store_d
     assert "ours" in served(store_dir) and path.with_name(f"{TOPICS}.aside").read_bytes() == bytes(500)
 
 
-def test_a_file_that_cannot_be_written_is_told_now_and_then_and_written_later(
+def test_a_file_that_cannot_be_written_is_logged_now_and_then_and_written_later(
     store_dir: Path, region_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = BrokerFiles(config_of(store_dir, region_dir), NOW, region_dir)

@@ -118,7 +118,7 @@ def test_a_broker_that_it_has_met_is_asked_without_a_name_server(tmp_path: Path)
         assert kept is BrokerRole.SYNC_MASTER, "with neither a name server nor a secret, a person decides"
 
 
-def test_a_question_that_is_handed_on_to_who_asks_it_is_not_answered(tmp_path: Path) -> None:
+def test_a_broker_does_not_answer_its_own_question_when_it_is_handed_on(tmp_path: Path) -> None:
     log = log_of(tmp_path / "own", 20)
     served = ServedLog(log.root, tmp_path / "regions", SEGMENT_BYTES)
     try:

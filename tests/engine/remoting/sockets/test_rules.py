@@ -55,7 +55,7 @@ async def answers(streams: Streams, count: int) -> list[RemotingCommand]:
     return frames
 
 
-def test_who_may_not_connect_is_hung_up_on_and_the_log_names_the_key(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_forbidden_address_is_closed_and_the_log_names_the_key(caplog: pytest.LogCaptureFixture) -> None:
     async def check(streams: Streams, asked: list[int]) -> None:
         streams[1].write(encode(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)))
         with suppress(ConnectionResetError):

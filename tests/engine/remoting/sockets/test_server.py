@@ -143,7 +143,7 @@ def test_an_idle_flood_locks_nobody_out(caplog: pytest.LogCaptureFixture, monkey
     assert 1 <= len(lines) <= 3, "told, and not once for each"
 
 
-def test_those_that_are_kept_stay_and_the_newcomer_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+def test_kept_connections_stay_and_the_newcomer_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     async def check(connect: Callable[[], Awaitable[Peer]], _closed: list[int]) -> None:
         kept = [await connect() for _ in range(3)]
         assert [await is_answered(peer) for peer in kept] == [True] * 3
@@ -259,7 +259,7 @@ def test_one_hung_up_on_while_its_answer_is_made_is_answered_no_more(caplog: pyt
     assert "its request failed" not in caplog.text and "Traceback" not in caplog.text
 
 
-def test_an_answer_that_fits_no_frame_is_told_instead() -> None:
+def test_an_answer_too_large_for_a_frame_becomes_an_error() -> None:
     def answer(request: RemotingCommand, _connection: int) -> RemotingCommand:
         return request.answer(0, "r" * request.code, version=407)
 

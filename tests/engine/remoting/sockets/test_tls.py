@@ -378,7 +378,7 @@ def test_connections_that_leave_before_they_are_served_leave_nothing(is_tls: boo
         await_that(lambda: open_files() <= idle, "all are gone", SECONDS)
 
 
-def test_every_connection_of_ours_is_told_how_to_be_made() -> None:
+def test_every_client_connection_is_made_with_the_tls_setting() -> None:
     """Who forgets TLS would speak plaintext to a port that takes none."""
     root, made = Path(__file__).resolve().parents[4], []
     for path in (*root.glob("engine/**/*.py"), *root.glob("tools/**/*.py")):
