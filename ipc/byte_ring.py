@@ -7,7 +7,7 @@ message is *handled*, where that is one piece: a killed reader's successor gets 
 they are taken, since it may be larger than the ring; the rest of one whose writer or reader died on the way is dropped.
 
 Region: line 0 (writer) word 0 tail | line 1 (reader) word 0 head | data
-Who waits for a message or for room is told by other means: this module sleeps nowhere.
+A process that waits for a message or for room is woken by other means: this module sleeps nowhere.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def create(path: Path, data_bytes: int) -> None:
 
 
 class _End:
-    """What both ends have."""
+    """The mapped ring, which reader and writer share."""
 
     def __init__(self, path: Path) -> None:
         self._region = Region.attach(path, kind=REGION_KIND, layout=LAYOUT, writable=True)
@@ -56,7 +56,7 @@ class _End:
         self._heads = self._words[DATA_AT:]
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the ring; it cannot be used afterwards."""
         self._words = self._heads = self._words[:0].copy()
         self._data.release()
         self._region.close()
@@ -77,11 +77,11 @@ class RingWriter(_End):
 
     @property
     def taken(self) -> int:
-        """Up to which position the reader has handled it."""
+        """Return the position up to which the reader has handled the ring."""
         return int(self._words[RingWord.HEAD])
 
     def put(self, message: bytes) -> None:
-        """One more message; behind what is kept."""
+        """Add a message; it goes behind those that are kept for want of room."""
         view, at = memoryview(message), 0
         while True:
             piece = view[at : at + PIECE_BYTES]
@@ -113,6 +113,7 @@ class RingWriter(_End):
         at = tail % self._size
         self._heads[at // 8] = len(piece) << FLAG_BITS | flags
         self._copy((at + HEAD_BYTES) % self._size, piece)
+        # The tail last: of a writer killed before this the reader sees nothing.
         atomics.publish(self._words, int(RingWord.TAIL), tail + length)
         return True
 
@@ -127,7 +128,7 @@ def _room_of(piece: memoryview) -> int:
 
 
 class RingReader(_End):
-    """The reader's end."""
+    """The reader's end of a ring."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -140,11 +141,11 @@ class RingReader(_End):
 
     @property
     def position(self) -> int:
-        """How far the ring was read: the writer has room once that has moved."""
+        """Return how far the ring was read: the writer has room once that has moved."""
         return int(self._words[RingWord.HEAD])
 
     def messages(self, most: int) -> Iterator[bytes]:
-        """Up to `most` messages; each counts as handled when the next one is asked for."""
+        """Yield up to `most` messages; each counts as handled when the next one is asked for."""
         for _ in range(most):
             head = int(self._words[RingWord.HEAD])
             while head != int(self._words[RingWord.TAIL]):

@@ -86,7 +86,7 @@ class AbsentCursor(Cursor):
 
 
 class Counters:
-    """A region of counters."""
+    """Counters in one region of shared memory."""
 
     def __init__(self, region: Region) -> None:
         self._region = region
@@ -148,7 +148,7 @@ class Counters:
             yield CounterView(slot, label, kind, owner, int(self.words[slot * WORDS_PER_SLOT]))
 
     def close(self) -> None:
-        """Unmap the region."""
+        """Unmap the region; the counters cannot be read afterwards."""
         self.words = np.empty(0, np.int64)
         self._labels = np.empty(0, LABEL_DTYPE)
         self._region.close()

@@ -13,7 +13,7 @@ class HasDescriptor(Protocol):
     """A socket, a pipe's file object."""
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """Return the descriptor's number."""
 
 
 Waitable = int | HasDescriptor

@@ -1,4 +1,4 @@
-"""What a forked child must not go on with, told in the child before anything else runs there.
+"""Objects that a forked child must not go on with: their `forked` runs in the child before anything else does.
 
 A child has its parent's memory, but not its threads, and shares its descriptors: a lock may be held for ever by a
 thread that does not exist, and a file lock outlives its owner.
@@ -12,10 +12,10 @@ from typing import Protocol
 
 
 class Inherited(Protocol):
-    """Something of one process."""
+    """Something that belongs to one process."""
 
     def forked(self) -> None:
-        """This is a child's copy: let go of what belongs to the parent, take no lock."""
+        """Let go, in a child, of what belongs to the parent; take no lock."""
 
 
 _inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()

@@ -1,7 +1,7 @@
 """Names that are imported when they are first asked for, and what went wrong where they cannot be.
 
 Python takes an AttributeError out of a module's `__getattr__` for a name that is not there: an import that fails with
-one, somewhere far below, would be told as "cannot import name".
+one, somewhere far below, would be reported as "cannot import name".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def name_of(module: str, name: str, asked: str) -> Any:
 
 
 def _cause(error: AttributeError) -> str:
-    """What failed, where, and which module is not what its user takes it for."""
+    """Return what failed, where, and which module is not what its user takes it for."""
     *_, last = extract_tb(error.__traceback__)
     text = f"AttributeError: {error} ({last.filename}, line {last.lineno})"
     if isinstance(error.obj, ModuleType) and (places := _places(error.obj)):

@@ -38,6 +38,6 @@ def require_known() -> None:
 
 
 def of_this(by_machine: Mapping[str, Number]) -> Number:
-    """What of the machines' is this one's. Raises MachineUnknown."""
+    """Return what of the machines' is this one's. Raises MachineUnknown."""
     require_known()
     return by_machine[os.uname().machine]

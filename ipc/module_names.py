@@ -25,7 +25,7 @@ def named(module: str) -> str:
 
 @cache
 def version_here(otherwise: str = "unknown") -> str:
-    """Which build of us this is: the release and the commit, `0.2.0+g0123456789ab`, or a digest of the sources.
+    """Return the release with the commit of this build, `0.2.0+g0123456789ab`, or with a digest of the sources.
 
     `otherwise` on a path of modules, which has no metadata.
     """
@@ -39,7 +39,7 @@ def version_here(otherwise: str = "unknown") -> str:
 
 
 def version_of(release: str, checkout: Path) -> str:
-    """A version that differs between any two commits, also where .git was left out; as it is where it says one."""
+    """Return a version that differs between any two commits, also without .git; one with a commit stays as it is."""
     if "+" in release:
         return release
     commit = commit_of(checkout)
@@ -47,7 +47,7 @@ def version_of(release: str, checkout: Path) -> str:
 
 
 def digest_of(checkout: Path) -> str:
-    """The first digits of a sum of all our modules there, with their places."""
+    """Return the first digits of a sum of all modules there, with their places."""
     from hashlib import sha256  # where .git is there nobody needs it
 
     summed = sha256()
@@ -58,7 +58,7 @@ def digest_of(checkout: Path) -> str:
 
 
 def commit_of(checkout: Path) -> str:
-    """The first digits of the commit that a checkout is at; empty where it is none of git's."""
+    """Return the first digits of a checkout's commit; empty where it is not a git checkout."""
     try:
         git = checkout / ".git"
         if git.is_file():

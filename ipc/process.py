@@ -11,13 +11,13 @@ _role = ""
 
 
 def take_role(name: str) -> None:
-    """What this process does from now on, for those that tell of it."""
+    """Name the role of this process from now on, as `own_role` returns it."""
     global _role
     _role = name
 
 
 def own_role() -> str:
-    """What this process does; empty where nobody said."""
+    """Return what this process does; empty where nobody said."""
     return _role
 
 

@@ -132,12 +132,12 @@ def attach_rings(directory: Path, *, writable: bool = True) -> Region:
 
 
 def ring_path(directory: Path, number: int) -> Path:
-    """Where ring `number` lies."""
+    """Return the path of ring `number`."""
     return directory / f"ring-{number:03d}"
 
 
 class Ring:
-    """One ring's file, mapped."""
+    """One ring's file, mapped into memory."""
 
     def __init__(self, region: Region, data_bytes: int) -> None:
         self._region = region
@@ -161,7 +161,7 @@ class Ring:
         return cls(Region.attach(path, kind=RING_KIND, layout=LAYOUT, writable=True), data_bytes)
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the ring; its arrays are empty afterwards."""
         empty = np.empty(0, np.int64)
         self.words, self.question, self.data = empty, empty.view(np.uint8), empty.view(np.uint8)
         self._region.close()
@@ -182,14 +182,15 @@ class ClaimedRing:
         at, owner = self.number * WORDS_PER_RING, os.getpid()
         self.control: Words = controls.words[at : at + WORDS_PER_RING]
         self._lock = lock
-        self.give_back = weakref.finalize(self, _give_back, self.control, lock, owner)  # once, whoever calls it
+        self.give_back = weakref.finalize(self, _give_back, self.control, lock, owner)  # it runs only once
         self.ring = Ring.attach(directory, self.number, data_bytes)
         self.control[ControlWord.NEAR] = 0
+        # The pid last: a ring with a pid counts as owned, by the process that began at that time.
         self.control[ControlWord.OWNER_START] = start_time(owner) or 0
         self.control[ControlWord.OWNER_PID] = owner
 
     def outlet(self, bell: Words, bell_index: int) -> Outlet:
-        """For kernels that publish: goes on behind what was published before. `bell` is what the consumer sleeps on."""
+        """Return what kernels need to publish behind earlier records. The consumer sleeps on `bell`."""
         local = np.zeros(len(LocalWord), np.int64)
         local[LocalWord.TAIL] = self.control[ControlWord.TAIL]
         local[LocalWord.POSITION] = end_position(self.control, self.ring.words)
@@ -202,7 +203,7 @@ class ClaimedRing:
         self.ring.close()
 
     def forked(self) -> None:
-        """In a child: the lock is its parent's, and must not outlive the parent by the child's copy of it."""
+        """Close a child's copy of the lock, which is its parent's, so that it does not outlive the parent."""
         if self.give_back.detach() is not None:
             os.close(self._lock)
 
@@ -248,13 +249,16 @@ def _make(path: Path, data_bytes: int) -> None:
 
 @inlined
 def descriptor_at(number: int, descriptors: int) -> int:
-    """Where the descriptor of record `number` lies. No array is handed over: numba would count a reference to it."""
+    """Return where the descriptor of record `number` lies.
+
+    No array is handed over: numba would count a reference to it.
+    """
     return number % descriptors * DESCRIPTOR_WORDS
 
 
 @inlined
 def length_of(length_and_slot: int) -> int:
-    """How long a record is."""
+    """Return how long a record is."""
     return length_and_slot >> SLOT_BITS
 
 
@@ -266,7 +270,7 @@ def slot_of(length_and_slot: int) -> int:
 
 @inlined
 def oldest_position(words: Words, descriptors: int, head: int, tail: int, position: int) -> int:
-    """Where the data still in use begins; `position` (the next record's) when all is consumed."""
+    """Return where the data still in use begins; `position` (the next record's) when all is consumed."""
     if head == tail:
         return position
     return words[descriptor_at(head, descriptors) + Descriptor.POSITION]
@@ -274,7 +278,7 @@ def oldest_position(words: Words, descriptors: int, head: int, tail: int, positi
 
 @kernel
 def end_position(control: Words, words: Words) -> int:
-    """Where a producer that takes a ring over goes on: behind the last record published."""
+    """Return where a producer that takes a ring over goes on: behind the last record published."""
     tail = control[ControlWord.TAIL]
     if tail == 0:
         return 0

@@ -12,7 +12,7 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Those to be handled. A SIGHUP that is ignored stays so: `nohup` keeps a command when its terminal goes."""
+    """Return the signals to handle, without a SIGHUP that is ignored, as by `nohup`."""
     return [one for one in STOP_SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN]
 
 

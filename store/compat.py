@@ -45,7 +45,7 @@ class PutRules(NamedTuple):
 
 
 class HaRules(NamedTuple):
-    """What an acknowledgement means: CommitLog.submitReplicaRequest, asyncPutMessage, calcNeedAckNums.
+    """The rules of acknowledgements: CommitLog.submitReplicaRequest, asyncPutMessage, calcNeedAckNums.
 
     Where one line is the safer one and the wire cannot tell, ours does that for either, and there is no rule for it: a
     slave gives up a silent master (5.x), reports at once, counts once whatever connections it has, and is believed only
@@ -88,7 +88,7 @@ class TableRules(NamedTuple):
 
 
 class RemotingRules(NamedTuple):
-    """What every request and answer says."""
+    """Fields that every request and answer has."""
 
     version: int  # of RocketMQ, in every header
     version_name: str
@@ -117,11 +117,11 @@ class BrokerRules(NamedTuple):
     transferred_tps_key: str
     timer_figures: bool  # brokerActive and the timer wheel's, too
     transaction_check_interval_ms: int  # transactionCheckInterval, where nothing is said
-    checks_name_broker: bool  # who asks a producer about a half message (39) says its topic, and who it is
+    checks_name_broker: bool  # a question to a producer about a half message (39) names its topic and the broker
 
 
 class AdminRules(NamedTuple):
-    """What administrators are told of queues, groups and clients."""
+    """The rules of what administrators see of queues, groups and clients."""
 
     serves_lists: bool  # 18 and 225 lists of topics and groups, 343 and 345 of a group, 351 and 352 one of each
     stats_tables_are_concurrent: bool  # tables by queue list them in a ConcurrentHashMap's order; else a HashMap's
@@ -132,8 +132,8 @@ class AdminRules(NamedTuple):
     takes_topic_list: bool  # the progress of a group in several topics at once
     compares_offsets: bool  # 308 with the group that it names; else it looks for that under a wrong name
     directs_with_flags: bool  # a message to be consumed directly comes with the flags of its topic and group
-    resets_name_queues: bool  # a consumer that is to set its offsets back is told of which queue; -1: of all
-    reset_topic_code: int  # with which offsets of a topic that is none are not reset
+    resets_name_queues: bool  # a request to a consumer to reset its offsets names the queue; -1: all queues
+    reset_topic_code: int  # with which offsets of a topic that is not there are not reset
     unlisted_topics: frozenset[str]  # not among the system topics that are listed
 
 
@@ -155,7 +155,7 @@ class GroupRules(NamedTuple):
 
 
 class PullRules(NamedTuple):
-    """PullMessageProcessor, DefaultMessageStore.getMessage."""
+    """The rules of answers to pulls: PullMessageProcessor, DefaultMessageStore.getMessage."""
 
     counts_refused: bool  # the message that found no room in an answer says how far behind its reader is
     queue_id_code: int  # what a queue id beyond the topic's is refused with
@@ -186,14 +186,14 @@ class NamingRules(NamedTuple):
 
 
 class RetentionRules(NamedTuple):
-    """DefaultMessageStore.CleanCommitLogService."""
+    """The rules of retention, like DefaultMessageStore.CleanCommitLogService."""
 
     clamps_levels: bool  # diskSpaceCleanForciblyRatio and diskSpaceWarningLevelRatio, too
     forcibly_is_enough: bool  # it cleans as soon as it may clean at once; else only above diskMaxUsedSpaceRatio
 
 
 class Marks(NamedTuple):
-    """What only brokers of the line, and later ones, leave in a store."""
+    """The marks that only brokers of the line, and later ones, leave in a store."""
 
     names: tuple[str, ...] = ()
     table_text: bytes = b""  # in topics.json

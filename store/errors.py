@@ -8,7 +8,7 @@ StoreError
 ├── OffsetOutOfRange     asked for bytes before the oldest segment or behind the end
 ├── NotAStore            the directory does not hold a store
 ├── AccessDenied         this process's user may not read (or write) a file of the store
-├── OwnFileDamaged       a small file of ours beside the store is not what we wrote
+├── OwnFileDamaged       a small Slipstream file beside the store is not as it was written
 ├── ForeignFile          something else has the name of one of the store's files
 ├── SegmentSizeMismatch  a file of the log has another length than its store's segments
 ├── MissingSegment       the log has a gap
@@ -82,7 +82,7 @@ class MalformedConfig(StoreError):
 
 
 class OffsetOutOfRange(StoreError):
-    """Asked for bytes that the log does not hold (any more, or yet).
+    """Raised when bytes are asked for that the log does not hold (any more, or yet).
 
     Next: `slipstream log stat STORE` says which offsets the log holds.
     """
@@ -216,7 +216,7 @@ class QueueEntriesRemoved(StoreError):
 
 
 class StoreLocked(StoreError):
-    """Another process owns the store.
+    """Raised when another process owns the store.
 
     Next: `slipstream status STORE` names the broker that runs there; stop that one first.
     """

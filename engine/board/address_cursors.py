@@ -17,7 +17,7 @@ def publish(at: AddressCursors, host: str, port: int) -> None:
     """Announce an address. Raises ValueError as `addresses.pack`."""
     word, high, low = pack(host, port)
     if at.high.read() != high or at.low.read() != low:
-        waiting.publish(at.word, 0)
+        waiting.publish(at.word, 0)  # before the others change: a reader that finds two values of it reads again
         waiting.publish(at.high, high)
         waiting.publish(at.low, low)
     waiting.publish(at.word, word)
@@ -34,5 +34,5 @@ def read(at: AddressCursors) -> Packed:
 
 
 def text_of(at: AddressCursors) -> str:
-    """As `addresses.text`."""
+    """Return the announced address as text, in the form of `addresses.text`."""
     return text(*read(at))

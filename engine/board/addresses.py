@@ -22,7 +22,7 @@ NOWHERE = "-"
 
 
 class Packed(NamedTuple):
-    """The three words."""
+    """An address in three 64-bit words; an IPv4 address needs only the first."""
 
     word: int
     high: int = 0
@@ -73,7 +73,7 @@ def text(word: int, high: int = 0, low: int = 0) -> str:
 
 
 def network_of(host: str) -> str:
-    """Who is counted together: an IPv4 address; of IPv6 the network: its hosts choose addresses as they like."""
+    """Return what is counted as one peer: an IPv4 address, or an IPv6 network, whose hosts choose addresses freely."""
     address = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(address, ipaddress.IPv4Address):
         return str(address)
@@ -88,6 +88,6 @@ def same_host(one: Packed, other: Packed) -> bool:
 
 
 def resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
-    """Every address of a host, in the system's order; numeric ones cost no look-up. Raises OSError."""
+    """Return every address of a host, in the system's order; numeric ones cost no look-up. Raises OSError."""
     answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [(family, (str(address[0]), int(address[1]))) for family, _kind, _protocol, _name, address in answers]

@@ -23,7 +23,7 @@ HA_CONNECTIONS_MAX = 8
 
 
 class BrokerState(IntEnum):
-    """What a broker does; `broker_state`."""
+    """States of a broker, in the word `broker_state`."""
 
     STARTING = 0
     RUNNING = 1
@@ -31,15 +31,15 @@ class BrokerState(IntEnum):
 
 
 class Serving(IntEnum):
-    """How far a front is that begins; its `serving`."""
+    """The progress of a starting front; values of the word `serving`."""
 
     NOTHING = 0
     PORTS = 1  # both take connections
-    ALL = 2  # and it knows topics and groups: nobody is told that it begins just now
+    ALL = 2  # and it knows topics and groups: no client is refused because it has just begun
 
 
 class TlsOutcome(IntEnum):
-    """What became of a connection to a remoting port that spoke TLS, or should have."""
+    """Outcomes of a connection to a remoting port that spoke TLS, or should have."""
 
     SERVED = 0
     FAILED = 1
@@ -48,7 +48,7 @@ class TlsOutcome(IntEnum):
 
 
 class HaSlotState(IntEnum):
-    """What the slot of a slave is; `ha.N.state`."""
+    """States of a slave's slot; the word `ha.N.state`."""
 
     FREE = 0
     CONNECTED = 1  # nothing reported yet
@@ -56,7 +56,7 @@ class HaSlotState(IntEnum):
 
 
 class Reign(IntEnum):
-    """How far a master is that was promoted; `reign`."""
+    """The progress of a promoted master; values of the word `reign`."""
 
     SERVES = 0  # any other broker: nothing is asked before it takes messages
     ASKS = 1  # it takes no messages before it has asked who else is the master
@@ -64,7 +64,7 @@ class Reign(IntEnum):
 
 
 class IdentityState(IntEnum):
-    """How it is known who a slave is; `ha.N.identity_state`."""
+    """The way in which a slave's identity is known; values of the word `ha.N.identity_state`."""
 
     BY_ADDRESS = 0
     CLAIMED = 1  # it said so
@@ -78,7 +78,7 @@ ROLES = (
     "writer", "allocator", "flusher", "dispatcher", "ha_listener", "group_transfer", "receiver", "housekeeper",
     "clients", *FRONTS, "delay", "transactions", "sidecar",
 )  # fmt: skip
-SPARE_ROLES = ("sidecar",)  # without which everybody is served: their end is told, and no more
+SPARE_ROLES = ("sidecar",)  # clients are served without them: their end is reported, and no more
 SENDERS = tuple(f"sender.{slot}" for slot in range(HA_CONNECTIONS_MAX))
 _BY_ROLE = {role: role for role in ROLES}
 _BY_PROCESS = {role: role for role in (*ROLES, *SENDERS)}
@@ -304,7 +304,7 @@ class Board(Group):
 
     @classmethod
     def every(cls) -> list[Counter]:
-        """All counters of a broker, as they lie in the region."""
+        """Return all counters of a broker, in the order of the region."""
         slots = [counter for slot in range(HA_CONNECTIONS_MAX) for counter in HaConnectionCursors.declared(slot)]
         fronts = [counter for number in range(FRONTS_MAX) for counter in FrontCursors.declared(number)]
         services = [*DelayCursors.declared(), *TransactionCursors.declared(), *SidecarCursors.declared()]
@@ -312,7 +312,7 @@ class Board(Group):
 
     @classmethod
     def plain(cls) -> list[Counter]:
-        """Those of which a broker has one."""
+        """Return the counters that exist once in a broker."""
         return [of for _name, line in cls._declarations() if not isinstance(line, Family) for of in line.counters()]
 
     @classmethod

@@ -52,15 +52,15 @@ class Declaration(Generic[Reading]):
         return self
 
     def counters(self) -> list[Counter]:
-        """All its words."""
+        """Return all words that this line declares, here one."""
         return [self._counter]
 
     def summary(self) -> Counter:
-        """All its words in one line."""
+        """Return one counter that stands for all words of the line."""
         return self._counter
 
     def find(self, cursor: Callable[[str], Cursor]) -> Reading:
-        """What an object of the class has."""
+        """Return what an object of the class holds."""
         raise AssertionError("one of the classes below")
 
 
@@ -68,7 +68,7 @@ class One(Declaration[Cursor]):
     """One word, with the name of the attribute as its label."""
 
     def find(self, cursor: Callable[[str], Cursor]) -> Cursor:
-        """The cursor."""
+        """Return the cursor that `cursor` finds under this label."""
         return cursor(self._counter.label)
 
 
@@ -80,7 +80,7 @@ class Address(Declaration[AddressCursors]):
         return [self._counter._replace(label=f"{self._counter.label}{end}") for end in ("", ".high", ".low")]
 
     def find(self, cursor: Callable[[str], Cursor]) -> AddressCursors:
-        """The three cursors."""
+        """Return the three cursors of the address."""
         return AddressCursors(*(cursor(counter.label) for counter in self.counters()))
 
 
@@ -101,17 +101,17 @@ class Family(Declaration[dict[Key, Cursor]], Generic[Key]):
         return self._counter._replace(label=self._counter.label.format(text), owner=self._owner(text))
 
     def counters(self) -> list[Counter]:
-        """One for each key."""
+        """Return one counter for each key."""
         return [self._of(text) for text in self._keys.values()]
 
     def summary(self) -> Counter:
-        """As one: the owner of all, or each."""
+        """Return one counter for the whole family, for tables: its owner is the owner of all, or each of them."""
         owners = "|".join(dict.fromkeys(counter.owner for counter in self.counters()))
         every = self._of(self._word)
         return every if self._word in every.owner else every._replace(owner=owners)
 
     def find(self, cursor: Callable[[str], Cursor]) -> dict[Key, Cursor]:
-        """The cursors by key."""
+        """Return the cursors of the family by key."""
         return {key: cursor(self._counter.label.format(text)) for key, text in self._keys.items()}
 
 
@@ -131,7 +131,7 @@ class Group:
 
     @classmethod
     def declared(cls, number: int | None = None) -> list[Counter]:
-        """Every word of one object, in the order of the class."""
+        """Return every word of one object, in the order of the class."""
         counters = (counter for _name, declaration in cls._declarations() for counter in declaration.counters())
         return [cls._named(counter, number) for counter in counters]
 

@@ -58,7 +58,7 @@ def entry_of(level: int, queue_offset: int) -> int:
 
 
 class DelayTable:
-    """The region."""
+    """Offsets that the delay levels have reached and the rows under way, in their shared region."""
 
     def __init__(self, region: Region) -> None:
         self._region, self.words = region, region.words
@@ -71,7 +71,7 @@ class DelayTable:
 
     @classmethod
     def create(cls, directory: Path, levels: int, rows: int = ROWS) -> None:
-        """Of a broker that begins as a master; only the supervisor makes it."""
+        """Create the table of a broker that starts as a master. Only the supervisor calls it."""
         words = DelayWord.OFFSETS + 2 * levels + rows * ROW_WORDS
         region = Region.create(directory / DELAY_FILE, words * 8, kind=REGION_KIND, layout=LAYOUT)
         region.words[DelayWord.LEVELS], region.words[DelayWord.ROWS] = levels, rows
@@ -81,7 +81,7 @@ class DelayTable:
 
     @classmethod
     def attach(cls, directory: Path, writable: bool = False) -> DelayTable:
-        """Of a running broker. Raises RegionMissing, RegionMismatch."""
+        """Attach to a running broker's table. Raises RegionMissing, RegionMismatch."""
         return cls(Region.attach(directory / DELAY_FILE, kind=REGION_KIND, layout=LAYOUT, writable=writable))
 
     @property
@@ -95,13 +95,13 @@ class DelayTable:
         return 0 < self.levels == len(self.offsets) and of_words == len(self.words) and bool((self.offsets >= 0).all())
 
     def current(self) -> dict[int, int]:
-        """Offsets by level."""
+        """Return the delivered offset of each level."""
         return {level: int(offset) for level, offset in enumerate(self.offsets, 1)}
 
     # the clients role's
 
     def take(self, offsets: Mapping[int, int]) -> None:
-        """So far was the master before, by level; nothing where it did not answer."""
+        """Take the offsets that a master had before, by level; a level is left out where the master did not answer."""
         for level, offset in offsets.items():
             if 1 <= level <= self.levels:
                 self._taken[level - 1] = offset
@@ -115,7 +115,7 @@ class DelayTable:
         return bool(self.words[DelayWord.IS_TAKEN])
 
     def taken(self, level: int) -> int:
-        """How far it was with a level; 0 where nobody knows."""
+        """Return how far the old master was with a level; 0 where that is unknown."""
         return int(self._taken[level - 1])
 
     def begin(self, offsets: Iterable[int]) -> None:
@@ -140,13 +140,13 @@ class DelayTable:
         return int(self.words[DelayWord.RING]) - 1 if self.words[DelayWord.RING] else None
 
     def note(self, number: int, entry: int) -> None:
-        """What is published under a number next."""
+        """Note the entry that is published under a number next."""
         at = number % (len(self.rows) // ROW_WORDS) * ROW_WORDS
         self.rows[at + RowWord.ENTRY] = entry
-        self.rows[at + RowWord.NUMBER] = number
+        self.rows[at + RowWord.NUMBER] = number  # last: it makes the entry this number's
 
     def entries_of(self, numbers: Words) -> Words:
-        """What lies under these."""
+        """Return the entries that the rows with these numbers hold."""
         rows = self.rows.reshape(-1, ROW_WORDS)
         entries: Words = rows[numbers % len(rows), RowWord.ENTRY]
         return entries
@@ -162,7 +162,7 @@ class DelayTable:
         return int(self.words[DelayWord.ANSWERED])
 
     def unanswered(self) -> int:
-        """How many rows have none: published or not."""
+        """Return how many rows have no answer, published or not."""
         numbers = self.rows.reshape(-1, ROW_WORDS)[:, RowWord.NUMBER]
         return int(np.count_nonzero(numbers >= self.words[DelayWord.ANSWERED]))
 
@@ -178,6 +178,6 @@ class DelayTable:
         return entries
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the region; all views are empty afterwards."""
         self.words = self.offsets = self._taken = self.rows = np.empty(0, np.int64)
         self._region.close()

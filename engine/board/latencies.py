@@ -49,7 +49,7 @@ _BOUNDS_MS = np.array(BOUNDS_MS, np.int64)
 
 
 class Latencies(NamedTuple):
-    """All puts that were answered. `counts` are HDR's buckets, `distribution` RocketMQ's."""
+    """The latencies of all answered puts. `counts` are HDR's buckets, `distribution` RocketMQ's."""
 
     max_us: int
     sum_us: int
@@ -58,7 +58,7 @@ class Latencies(NamedTuple):
 
     @property
     def puts(self) -> int:
-        """How many."""
+        """Return how many puts were counted."""
         return sum(self.distribution)
 
 
@@ -120,7 +120,7 @@ class Clock:
         record(self.words, 0, (time.monotonic_ns() - began_ns) // 1000)
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the region; the words are zero afterwards."""
         self.words = np.zeros(BLOCK_WORDS, np.int64)
         self._region.close()
 
@@ -136,7 +136,7 @@ def latencies_of(block: Words) -> Latencies:
 
 
 def sum_of_rings(directory: Path) -> Words:
-    """One block with what all rings' blocks say together. Raises RegionMissing, RegionMismatch."""
+    """Return one block that adds up the blocks of all rings. Raises RegionMissing, RegionMismatch."""
     region = Region.attach(directory / LATENCIES_FILE, kind=REGION_KIND, layout=LAYOUT)
     try:
         blocks = region.words.reshape(-1, BLOCK_WORDS)

@@ -88,7 +88,7 @@ class QueueTable:
         return cls(Region.attach(directory / cls.file, kind=cls.file, layout=LAYOUT, writable=writable))
 
     def __len__(self) -> int:
-        """How many queues there are."""
+        """Return the number of queues."""
         return len(self._slots)
 
     def names(self) -> list[tuple[str, int]]:
@@ -135,7 +135,7 @@ class QueueTable:
                 raise NoQueueSlot(errno.ENOMEM) from None
         self._names[slot] = (queue_id, len(topic), topic.ljust(TOPIC_BYTES_MAX, b"\0"))
         self.next_offsets[slot] = 0
-        publish(self.words, int(TableWord.USED), slot + 1)
+        publish(self.words, int(TableWord.USED), slot + 1)  # after name and offset: slots below it are whole
         self._slots[topic, queue_id] = slot
         return slot
 
@@ -152,7 +152,7 @@ class QueueTable:
         self.words[TableWord.RESERVED] = until
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the region; all views are empty afterwards."""
         empty = np.empty(0, np.int64)
         self.words, self.next_offsets, self._names = empty, empty, np.empty(0, NAME_DTYPE)
         self._region.close()

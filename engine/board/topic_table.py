@@ -50,7 +50,7 @@ class TopicWord(IntEnum):
 
 
 class TopicSum(IntEnum):
-    """What is summed up of a topic's records."""
+    """Words of a topic's sums."""
 
     MESSAGES = 0
     BYTES = 1
@@ -58,7 +58,7 @@ class TopicSum(IntEnum):
 
 
 class TopicCount(NamedTuple):
-    """What one topic was given since the broker's start."""
+    """Messages and bytes of one topic since the broker's start."""
 
     topic: str
     messages: int
@@ -67,13 +67,13 @@ class TopicCount(NamedTuple):
 
 @inlined
 def _slot_at(slot: int) -> int:
-    """Where a slot begins."""
+    """Return the index of the first word of a slot."""
     return HEADER_WORDS + slot * SLOT_WORDS
 
 
 @inlined
 def _copy_of(slot: int, version: int) -> int:
-    """Where the copy begins that a version of the slot holds."""
+    """Return where the copy begins that a version of the slot holds."""
     return HEADER_WORDS + slot * SLOT_WORDS + TopicWord.COPIES + (version & 1) * COPY_WORDS
 
 
@@ -89,7 +89,7 @@ def _is_named(names: Bytes, slot: int, words: Words, array: Bytes, at: int, leng
 
 @inlined
 def _place_of(array: Bytes, at: int, length: int, places: int) -> int:
-    """Where in a hash table of `places` (a power of two) the search for a name begins: FNV-1a."""
+    """Return where in a hash table of `places` (a power of two) the search for a name begins: FNV-1a."""
     code = np.uint32(2166136261)
     for i in range(at, at + length):
         code = (code ^ np.uint32(array[i])) * np.uint32(16777619)
@@ -149,7 +149,7 @@ def count_rows(
 
 @kernel
 def enter(table: Words, name: Bytes, slot: int) -> None:
-    """Have a name found in the hash table."""
+    """Enter a name into the hash table."""
     place = _place_of(name, 0, name.size, table.size)
     while table[place]:
         place = (place + 1) & (table.size - 1)
@@ -202,7 +202,7 @@ class TopicTable:
         return table
 
     def kernel_words(self) -> tuple[Words, Bytes, Words, Words, Words]:
-        """What `count_rows` works on, for one who calls it in compiled code."""
+        """Return the arrays on which `count_rows` works."""
         return self._words, self._names, self._table, self._sums, self._changed
 
     def put(self, array: Bytes, base: int, rows: Words, count: int) -> None:
@@ -217,7 +217,7 @@ class TopicTable:
                 self._add(array[at : at + length].tobytes())
 
     def read(self) -> list[TopicCount]:
-        """Every topic with messages, in the order of their first ones."""
+        """Return every topic with messages, in the order of their first ones."""
         return [
             TopicCount(self._text(slot), messages, size)
             for slot, (messages, size) in enumerate(self.counts().tolist())
@@ -240,7 +240,7 @@ class TopicTable:
         return messages, size
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the region; the table is empty afterwards."""
         empty = np.empty(0, np.int64)
         self._words, self._names = empty, empty.view(np.uint8)
         self._region.close()

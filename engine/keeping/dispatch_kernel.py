@@ -1,7 +1,7 @@
 """The dispatcher's turns, one after the other, compiled: as long as each is a usual one, and when to rest between them.
 
 Implements: ReputMessageService.run, doReput
-Each turn costs its readers more than itself: whoever waits wakes, looks, answers. So turns have intervals: the more
+Each turn costs its readers more than itself: they wake, look and answer. So turns have intervals: the more
 messages one had, the longer, from INTERVAL_NS_MIN to INTERVAL_NS_MAX. Only what exceeds CREDIT_NS is rested: a message
 that comes alone, and the first ones of many, are dispatched at once.
 """
@@ -32,14 +32,14 @@ class Pace(IntEnum):
 
 
 class Why(IntEnum):
-    """Why it returned: nothing came, or its time is over; there is work that is not usual; a turn is to be finished."""
+    """Reasons why the loop returned: idle, unusual work, or a turn that has to be finished."""
 
     IDLE, UNUSUAL, TAKEN = 0, 1, 2
 
 
 @kernel
 def rest_ns(pace: Words, records: int, now_ns: int) -> int:
-    """How long to rest after a turn of so many records; 0 and less: not at all."""
+    """Return how long to rest after a turn of so many records; 0 or less: not at all."""
     interval_ns = min(max(records * INTERVAL_NS_OF_MESSAGE, INTERVAL_NS_MIN), INTERVAL_NS_MAX)
     pace[Pace.DUE_NS] = max(pace[Pace.DUE_NS], now_ns) + interval_ns
     pace[Pace.WORKED_NS] = now_ns
@@ -75,7 +75,7 @@ def await_growth(words: Words, end: int, reput: int, seen: int, pace: Words, tim
 
 @kernel
 def _reached(start: int, limit: int, array: Bytes, base_offset: int, rows: Words, turn: Words, taken: int) -> int:
-    """How far a turn came from there; -1 where the log is damaged."""
+    """Return how far a turn came; -1 where the log is damaged."""
     if taken < turn[TurnWord.ROWS]:
         return int(base_offset + rows[taken, Row.POSITION])
     stop = turn[TurnWord.STOP]
@@ -124,6 +124,7 @@ def follow(
             if reached < 0:
                 return Why.UNUSUAL
         if reached > start:
+            # After queues, index and topics have the records: who follows the cursor finds them there.
             publish(words, reput, reached)
             if reached == stop:
                 rest(words, reput, pace, taken)

@@ -38,17 +38,17 @@ class SendFuture(Future[Any]):
         self._store, self._owner = store, owner
 
     def result(self, timeout: float | None = None) -> Any:
-        """As a Future's; raises ForeignProducer in a process that did not send."""
+        """Return the result like Future.result. Raises ForeignProducer in a process that did not send."""
         self._require_owned()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As a Future's; raises ForeignProducer in a process that did not send."""
+        """Return the exception like Future.exception. Raises ForeignProducer in a process that did not send."""
         self._require_owned()
         return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        """As a Future's; raises ForeignProducer in a process that did not send."""
+        """Add a callback like Future.add_done_callback. Raises ForeignProducer in a process that did not send."""
         self._require_owned()
         super().add_done_callback(fn)
 
@@ -63,7 +63,7 @@ class Answers:
     def __init__(self, store: str) -> None:
         self._store, self._owner = store, os.getpid()
         self._pending: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
-        self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()  # told while somebody waits for room
+        self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()  # filled while a call waits for room
         self._is_awaited = False
         self._thread = threading.Thread(target=self._run, name="answers", daemon=True)
         self._thread.start()
@@ -89,7 +89,7 @@ class Answers:
         return future
 
     def end(self) -> None:
-        """Have the thread end when it has answered what is pending."""
+        """Let the thread end when it has answered what is pending."""
         self._pending.put(None)
 
     def close(self) -> None:

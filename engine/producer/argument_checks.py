@@ -1,6 +1,6 @@
 """What a caller hands over, looked at before anything is compiled or sent: types, and numbers that fit their fields.
 
-A wrong one is told in one line, by what it is called; numpy's whole numbers are whole numbers.
+An error names the wrong argument in one line; numpy's whole numbers are whole numbers.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def checked_request(request: Any) -> SendRequest:
 
 
 def truth(value: Any, what: str) -> bool:
-    """True or False, nothing that only counts as one. Raises MessageIllegal."""
+    """Return True or False as given; any other value raises MessageIllegal."""
     if not isinstance(value, bool):
         raise MessageIllegal(f"{what} {_shown(value)}", "it is True or False")
     return value

@@ -1,7 +1,7 @@
 """Places in the log of records that somebody waits for, kept when later records take their descriptors.
 
-A ring has few descriptors, and a wait for slaves or for the disk may be long: who waits must find its place all the
-same. So whoever publishes collects first what it would overwrite; the order of publishing is the order of places.
+A ring has few descriptors, and a wait for slaves or for the disk may be long: a waiting call must find its place all
+the same. So each publish first collects what it would overwrite; the order of publishing is the order of places.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Place = tuple[int, int]  # physical offset, or -errno when refused; queue offset
 
 
 class AwaitedPlaces:
-    """Of one ring. `expect` and `free_until` are for the thread that publishes, the others for any."""
+    """Places that one ring keeps. `expect` and `free_until` are for the thread that publishes, the others for any."""
 
     def __init__(self, control: Words, words: Words) -> None:
         self._control, self._descriptors = control, words.reshape(-1, DESCRIPTOR_WORDS)
@@ -50,6 +50,6 @@ class AwaitedPlaces:
         raise EngineError(f"the place of record {number} was overwritten by later ones before it was asked for")
 
     def described(self, number: int) -> Place:
-        """What the descriptor of a record says now: its place, if no later record has the descriptor."""
+        """Return a record's place from its descriptor, if no later record has the descriptor."""
         descriptor = self._descriptors[number % len(self._descriptors)]
         return int(descriptor[Descriptor.PHYSICAL_OFFSET]), int(descriptor[Descriptor.QUEUE_OFFSET])

@@ -24,7 +24,7 @@ Places = npt.NDArray[np.int64]  # a row of PlaceColumns for each message
 
 
 class PlaceColumn(IntEnum):
-    """Where a message is."""
+    """Columns of a message's place in the log."""
 
     PHYSICAL_OFFSET = 0  # or -errno
     QUEUE_OFFSET = 1
@@ -32,7 +32,7 @@ class PlaceColumn(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchResult:
-    """What became of a batch: `queue_offsets` and `physical_offsets` are int64[count], in the batch's order."""
+    """Outcome of a batch: `queue_offsets` and `physical_offsets` are int64[count], in the batch's order."""
 
     status: PutMessageStatus
     count: int
@@ -42,12 +42,12 @@ class BatchResult:
 
 
 def places_for(count: int) -> Places:
-    """To be filled for so many messages."""
+    """Return an empty table of places for `count` messages."""
     return np.zeros((count, len(PlaceColumn)), np.int64)
 
 
 def check_sizes(connection: Connection, bodies: Column, properties: Column) -> None:
-    """Raises MessageIllegal, PropertiesTooLarge for the worst message of a batch."""
+    """Raise MessageIllegal or PropertiesTooLarge for the worst message of a batch, if any is too large."""
     body_bytes, property_bytes = np.diff(bodies.ends), np.diff(properties.ends)
     if not len(body_bytes):
         return

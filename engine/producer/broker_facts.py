@@ -40,7 +40,7 @@ class BrokerFacts:
         )  # fmt: skip
 
     def current(self) -> Facts:
-        """With the topics as topics.json has them. Raises MalformedConfig."""
+        """Return the facts with the topics in topics.json. Raises MalformedConfig."""
         try:
             changed = state_in(os.stat(self._topics))
         except FileNotFoundError:

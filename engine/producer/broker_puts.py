@@ -43,7 +43,7 @@ TURNS_MAX = 65_536  # topics whose turn is remembered
 
 
 class SendResult(NamedTuple):
-    """What became of one message. `message_id` is RocketMQ's offsetMsgId; of a batch, all of them with commas."""
+    """Outcome of one message. `message_id` is RocketMQ's offsetMsgId; of a batch, all ids with commas."""
 
     status: PutMessageStatus
     message_id: str
@@ -53,7 +53,7 @@ class SendResult(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What is in the ring of `connection` under `number`. `queue_id` is the one its client named, `in_sync_slaves` as
+    """A put in the ring of `connection` under `number`. `queue_id` is the one its client named, `in_sync_slaves` as
     it was before.
 
     `length`: bytes of the record, 0 where only the writer knows; `batch`: the records of a batch.
@@ -84,12 +84,12 @@ class BrokerPuts:
         forks.tell(self)
 
     def forked(self) -> None:
-        """In a child: a lock may be held there by a thread that does not exist."""
+        """Make a new lock in a child: the parent's may be held by a thread that does not exist there."""
         self._lock = threading.Lock()
         self._connection.forked()
 
     def _when_dropped(self, end: Callable[[], None]) -> None:
-        """Have `end` called once this producer is collected, in its own process."""
+        """Register `end` to be called once this producer is collected, in its own process."""
         weakref.finalize(self, _call_in, self._connection.owner, end).atexit = False
 
     def __reduce_ex__(self, _protocol: Any) -> Any:
@@ -163,7 +163,7 @@ class BrokerPuts:
         self._ops.write(self.deadline(timeout))
 
     def deadline(self, timeout: float | None) -> int:
-        """When a call that begins now has taken `timeout` seconds (the producer's), monotonic milliseconds."""
+        """Return when a call that begins now times out, in monotonic ms; None is the producer's own timeout."""
         return monotonic_ms() + (self._timeout_ms if timeout is None else _milliseconds(timeout))
 
     # a broker that was started again
@@ -185,14 +185,14 @@ class BrokerPuts:
         before.close()
 
     def _require_attached(self) -> None:
-        """As `_attach_again`, where the broker says that it has ended."""
+        """Attach to a broker started again if this one has ended; else raise like `_attach_again`."""
         try:
             self._connection.require_running()
         except BrokerGone as gone:
             self._attach_again(gone)
 
     def _attached(self, connection: Connection) -> None:
-        """All that was known of the broker before is forgotten."""
+        """Forget all that was known of the broker before."""
         self._connection = connection
         self._slots.clear()
         self._unique_keys = UniqueKeys(connection.store_host.ip)
@@ -201,7 +201,7 @@ class BrokerPuts:
     # into the ring
 
     def _draft_of(self, request: SendRequest) -> tuple[Draft, bool]:
-        """What is stored for a request, and whether its client waits for it. Raises InvalidMessage and its like."""
+        """Return what is stored for a request, and whether its client waits. Raises InvalidMessage and its like."""
         self._connection.rules.check(request.topic, request.queue_id)
         facts = self._connection.facts.current()
         if not request.batch:
@@ -262,7 +262,7 @@ class BrokerPuts:
         return self._answer_of(sent, deadline_ms, began_ns)
 
     def _publish_again(self, draft: Draft, waits: bool, deadline_ms: int, queue_id: int) -> Sent:
-        """As `_publish`, to the broker that was started again if this one is gone."""
+        """Publish like `_publish`; if this broker is gone, publish to the one that was started again."""
         try:
             return self._publish(draft, waits, deadline_ms, queue_id)
         except BrokerGone as gone:
@@ -326,7 +326,7 @@ class BrokerPuts:
     def _answer_of_any_length(
         self, sent: Sent, deadline_ms: int, began_ns: int
     ) -> tuple[PutMessageStatus, int, int]:
-        """Of a record whose length only the writer knows (the log's end is behind it), or for which nobody waits."""
+        """Await a record whose length only the writer knows (the log's end is behind it), or which nobody waits for."""
         connection, status = sent.connection, PutMessageStatus.PUT_OK
         physical_offset, queue_offset = connection.await_place(sent.number, deadline_ms)
         if sent.waits:
@@ -339,7 +339,7 @@ class BrokerPuts:
 
     def put_op(self, op: Op, deadline_ms: int) -> None:
         """Put one op message. Raises what `send` raises."""
-        if self._is_unanswered:  # whoever sent that is to hear of it first
+        if self._is_unanswered:  # the caller that sent it must hear of it first
             self._connection.require_running()
         with self._lock:
             self._require_attached()
@@ -354,7 +354,7 @@ def _call_in(process: int, end: Callable[[], None]) -> None:
 
 
 def _milliseconds(seconds: float) -> int:
-    """A timeout. Raises MessageIllegal."""
+    """Convert a timeout to milliseconds, rounded up. Raises MessageIllegal."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= SECONDS_MAX:
         raise MessageIllegal(f"timeout {seconds!r}", "it is a number of seconds, 0 or more")
     return math.ceil(seconds * 1000)

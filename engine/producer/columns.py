@@ -85,7 +85,7 @@ def _from_arrow(values: Any, what: str) -> Column:
 
 
 def check_property(name: str, value: str) -> None:
-    """Raises MessageIllegal for what a reader could not take apart again."""
+    """Raise MessageIllegal for a property that a reader could not separate again."""
     if not isinstance(name, str) or not isinstance(value, str):
         raise MessageIllegal(f"property {name!r}", "names and values are str")
     if not name or not value:

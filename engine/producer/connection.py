@@ -108,12 +108,12 @@ class Connection:
         self._claimed.give_back()
 
     def refuse_use(self) -> None:
-        """Have `require_running` raise ProducerClosed from now on, also in threads that wait for room."""
+        """Make `require_running` raise ProducerClosed from now on, also in threads that wait for room."""
         self.is_gone = self._is_closed = True
         self.refusals_seen = -1
 
     def forked(self) -> None:
-        """In a child: nothing of it is to be used any more."""
+        """Note in a child that the connection must not be used."""
         self.is_gone = True
         self._claimed.forked()
 
@@ -124,7 +124,7 @@ class Connection:
 
     @property
     def refusals_seen(self) -> int:
-        """How many of our records the writer had refused when we last looked."""
+        """Return how many of our records the writer had refused when we last looked."""
         return int(self.block[BlockWord.REFUSALS_SEEN])
 
     @refusals_seen.setter
@@ -185,7 +185,7 @@ class Connection:
             self._pause(self.control, ControlWord.ANSWERED, answered, left_ms)
 
     def check_record(self, length: int) -> None:
-        """Raises MessageIllegal for a record that no segment, or this ring, can ever hold."""
+        """Raise MessageIllegal for a record that no segment, or this ring, can ever hold."""
         if length > self.record_bytes_max:
             raise MessageIllegal(
                 f"record of {length} bytes",
@@ -194,7 +194,7 @@ class Connection:
             )
 
     def check_payload(self, record_bytes: int, payload_bytes: int) -> None:
-        """Raises MessageIllegal for records that no segment, or this ring, can ever hold together."""
+        """Raise MessageIllegal for records that no segment, or this ring, can ever hold together."""
         if record_bytes > self._segment_room or payload_bytes > len(self.ring.data):
             raise MessageIllegal(
                 f"{record_bytes} bytes of records",
@@ -221,7 +221,7 @@ class Connection:
             self._pause(self.control, ControlWord.HEAD, head, self._left(began_ms, deadline_ms, may_be_appended=True))
 
     def room_to_publish(self) -> int:
-        """How many records may be published now without the loss of a place that somebody waits for."""
+        """Return how many records may be published now without losing a place that somebody waits for."""
         tail = int(self.outlet.local[LocalWord.TAIL])
         self.block[BlockWord.KEEP_UNTIL] = until = self.places.free_until(tail)
         return until - tail
@@ -236,7 +236,7 @@ class Connection:
         return physical_offset, queue_offset
 
     def raise_refusals(self) -> None:
-        """Raises MessagesRefused when the writer refused anything of ours since the last look."""
+        """Raise MessagesRefused if the writer refused records of this producer since the last look."""
         refused = int(self.control[ControlWord.REFUSALS])
         if refused != self.refusals_seen:
             head = int(self.control[ControlWord.HEAD])
@@ -261,7 +261,7 @@ class Connection:
         return status, physical_offset, queue_offset
 
     def _confirmed(self, in_sync_slaves: int) -> Cursor:
-        """How far the log is held by as many replicas as a put needs that found so many slaves in sync."""
+        """Return the cursor of what as many replicas hold as a put needs that found so many slaves in sync."""
         if not self._policy.replicas_min:
             return self.board.confirm_offset
         return self.board.confirm_offsets[replicas_needed(self._policy, in_sync_slaves)]
@@ -278,7 +278,7 @@ class Connection:
     def status_of_log(
         self, end_offset: int, in_sync_slaves: int, deadline_ms: int, began_ms: int | None = None
     ) -> PutMessageStatus:
-        """What a put that ends at `end_offset` and began at `began_ms` (now) is told; waits for it."""
+        """Wait for the status of a put that ends at `end_offset` and began at `began_ms` (default: now)."""
         began_ms = monotonic_ms() if began_ms is None else began_ms
         followed = self._confirmed(in_sync_slaves) if self._policy.replicas_min else self._followed
         while True:
@@ -294,7 +294,7 @@ class Connection:
             self.check_alive()
 
     def _left(self, began_ms: int, deadline_ms: int, *, may_be_appended: bool) -> int:
-        """How long the next sleep may last, in milliseconds. Raises SendTimeout."""
+        """Return how long the next sleep may last, in milliseconds. Raises SendTimeout."""
         now_ms = monotonic_ms()
         if now_ms >= deadline_ms:
             raise SendTimeout(self.store, now_ms - began_ms, may_be_appended=may_be_appended)
@@ -315,14 +315,14 @@ class Connection:
         return running is not None and running.region_directory != self._running.region_directory
 
     def require_owned(self) -> None:
-        """Raises ForeignProducer in a process that did not make it, ProducerClosed."""
+        """Raise ForeignProducer in a process that did not make the connection, ProducerClosed after its end."""
         if self.is_foreign:
             raise ForeignProducer(self.store, self.owner)
         if self._is_closed:
             raise ProducerClosed(self.store)
 
     def require_running(self) -> None:
-        """Raises BrokerGone, ServiceNotAvailable unless the broker takes messages; and what `require_owned` raises."""
+        """Raise BrokerGone or ServiceNotAvailable unless the broker takes messages; and what `require_owned` raises."""
         self.require_owned()
         if not self.is_running:
             raise BrokerGone(self.store, self._pid)
@@ -330,13 +330,13 @@ class Connection:
             raise ServiceNotAvailable(self.store, DiskState(state).name, self.board.disk_used_percent.read())
 
     def require_replicas(self, in_sync_slaves: int) -> None:
-        """Raises InSyncReplicasNotEnough when a message must not even be stored (compat 5, enableSlaveActingMaster)."""
+        """Raise InSyncReplicasNotEnough when a message must not even be stored (compat 5, enableSlaveActingMaster)."""
         if not may_append(self._policy, in_sync_slaves):
             needed = replicas_needed(self._policy, in_sync_slaves)
             raise InSyncReplicasNotEnough(self.store, 1 + in_sync_slaves, needed)
 
     def check_alive(self) -> None:
-        """Raises BrokerGone when the broker's process has ended."""
+        """Raise BrokerGone when the broker's process has ended."""
         if not self._running.is_alive():
             self.is_gone = True
             raise BrokerGone(self.store, self._pid)

@@ -27,14 +27,14 @@ _ran: set[str] = set()  # in this process, or the one that it was forked from
 
 
 def make_ready(board: Board) -> None:
-    """What single messages need, by a ring that nobody reads."""
+    """Compile what single messages need, by putting one into a ring that nobody reads."""
     if "one" not in _ran:
         run_once(_outlet(board), board, np.zeros(BLOCK_WORDS, np.int64))
         _ran.add("one")
 
 
 def make_batches_ready(board: Board) -> None:
-    """As `make_ready`, what a batch needs: it takes the compiler longest, and not every producer sends one."""
+    """Compile what a batch needs, once. Apart from `make_ready`: it takes longest, and few producers send batches."""
     if "batch" not in _ran:
         run_batch_once(_outlet(board))
         _ran.add("batch")

@@ -32,13 +32,13 @@ class Op(NamedTuple):
 
 
 class Puts(Protocol):
-    """Who puts an op message; not kept alive by its writer unless something is pending."""
+    """The place where a writer puts op messages; it keeps this alive only while some are pending."""
 
     def put_op(self, op: Op, deadline_ms: int) -> None:
-        """Raises EngineError, IpcError."""
+        """Write one op message. Raises EngineError, IpcError."""
 
     def deadline(self, timeout: float | None) -> int:
-        """When a put that begins now has taken too long, monotonic milliseconds."""
+        """Return when a put that begins now times out, in monotonic ms."""
 
 
 class OpWriter:
@@ -57,7 +57,7 @@ class OpWriter:
         self._is_closed = False
 
     def add(self, queue_id: int, offsets: str, deadline_ms: int) -> None:
-        """One more half message that is done with: written together with others when it is due, at once when they are
+        """Add a half message that is done with: written with others when due, at once when they are
         many. Raises what no later attempt can mend."""
         with self._lock:
             now_ms = monotonic_ms()
@@ -94,13 +94,13 @@ class OpWriter:
                     self._changed.wait(left_ms / 1000)
 
     def end(self) -> None:
-        """Have the thread end; what is pending is given up."""
+        """Let the thread end; what is pending is given up."""
         with self._lock:
             self._is_closed, self._owner = True, None
             self._changed.notify_all()
 
     def join(self) -> None:
-        """Wait until the thread has ended, which was told to."""
+        """Wait until the thread, which must have been closed, has ended."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -118,7 +118,7 @@ class OpWriter:
                 self.end()  # halves without an op message are asked about again
 
     def _await_due(self) -> bool:
-        """Sleep until something is due; False: the writer was told to end."""
+        """Sleep until something is due; return False once the writer is closed."""
         with self._lock:
             while not self._is_closed:
                 due_ms = self._batches.next_due_ms()
@@ -153,7 +153,7 @@ class OpWriter:
             return None
 
     def _try_later(self) -> None:
-        """Something is refused; the thread, which may have seen nothing pending while it was tried, is told."""
+        """Set when refused messages are tried again, and wake the thread, which may have seen nothing pending."""
         self._again_at_ms = monotonic_ms() + self._pause_ms
         self._pause_ms = min(2 * self._pause_ms, AGAIN_MS_MAX)
         self._changed.notify_all()

@@ -56,7 +56,7 @@ class Busy(EngineError):
 
 
 class Outcome(NamedTuple):
-    """What became of a put. `token` is what `put` was given; without one: what compiled code published."""
+    """Outcome of a put. `token` is what `put` was given; None: compiled code published it."""
 
     token: Any
     status: PutMessageStatus
@@ -78,7 +78,7 @@ class Parked(NamedTuple):
 class Pipeline:
     """One claimed ring of the broker whose role has it; at most `puts_max` and `bytes_max` under way.
 
-    `patience_ms`: after so long without a word of the writer a put is told UNKNOWN_ERROR; None: never.
+    `patience_ms`: a put that the writer has not taken for so long ends with UNKNOWN_ERROR; None: never.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Pipeline:
 
     @property
     def ring_number(self) -> int:
-        """Which ring is claimed."""
+        """Return the number of the claimed ring."""
         return self._claimed.number
 
     @property
@@ -139,17 +139,17 @@ class Pipeline:
 
     @property
     def puts(self) -> int:
-        """Puts without an answer."""
+        """Return the number of puts without an answer, parked ones included."""
         return self.tail - int(self.state[StateWord.ANSWERED]) + self._parked_puts
 
     @property
     def bytes(self) -> int:
-        """Their bytes."""
+        """Return the bytes of puts without an answer, parked ones included."""
         return int(self.state[StateWord.BYTES]) + self._parked_bytes
 
     @property
     def parked_puts(self) -> int:
-        """Those that are not in the ring yet."""
+        """Return the number of puts that are not in the ring yet."""
         return self._parked_puts
 
     @property
@@ -159,7 +159,7 @@ class Pipeline:
 
     @property
     def rows_free(self) -> int:
-        """How many more records may be published now without the loss of a place."""
+        """Return how many more records may be published now without losing a place."""
         rows = len(self.table) // SENT_WORDS
         kept = self.tail - int(self.state[StateWord.KEPT])
         return min(rows - (self.tail - int(self.state[StateWord.ANSWERED])), self.ring.descriptors - kept)
@@ -180,14 +180,14 @@ class Pipeline:
         return words
 
     def writer_waits_ms(self, now_ns: int) -> int:
-        """For how long there has been something in the ring, and the writer has taken nothing."""
+        """Return for how long the writer has taken nothing while the ring holds something, in ms."""
         head = self.head
         if head != self._head_seen or head == self.tail:
             self._head_seen, self._head_moved_ns = head, now_ns
         return (now_ns - self._head_moved_ns) // NS_PER_MS
 
     def oldest_began_ns(self) -> int | None:
-        """When the oldest put without an answer began; None without one."""
+        """Return when the oldest put without an answer began; None without such a put."""
         begins = [parked[0].began_ns for parked in self._parked.values()]
         first = int(self.state[StateWord.ANSWERED])
         if first < self.tail:
@@ -263,7 +263,7 @@ class Pipeline:
     def _refused_at_once(
         self, parked: Parked, payload_bytes: int, in_sync_slaves: int
     ) -> PutMessageStatus | None:  # fmt: skip
-        """What is told without a look at the log."""
+        """Return a refusal that needs no look at the log; None where there is none."""
         if self._board.disk_state.read() >= DiskState.READ_ONLY:
             return PutMessageStatus.SERVICE_NOT_AVAILABLE
         if parked.size > self._segment_room or payload_bytes > len(self.ring.data):
@@ -302,7 +302,7 @@ class Pipeline:
         return self.done.reshape(-1, DONE_WORDS)[:count]
 
     def judge(self, now_ns: int) -> None:
-        """Tell those whose time it is, whatever becomes of them."""
+        """Answer the puts whose time has come, by the clock."""
         if int(self.state[StateWord.ANSWERED]) < int(self.state[StateWord.KEPT]):
             self._judge(now_ns)
         if self._patience_ms is not None and self.head < self.tail:
@@ -311,7 +311,7 @@ class Pipeline:
             kernel.give_up(self.table, self.state, self.done, self.tail, began, unknown)
 
     def _judge(self, now_ns: int) -> None:
-        """Tell all whose turn it is."""
+        """Answer all puts whose turn it is."""
         while kernel.tell_reached(self.table, self.state, self.done, self._reached(), self._clock.words):
             status = self._status_of(int(self.state[StateWord.ANSWERED]), now_ns)
             if status is None:
@@ -319,7 +319,7 @@ class Pipeline:
             kernel.tell_first(self.table, self.state, self.done, NUMBERS[status], self._clock.words)
 
     def _reached(self) -> int:
-        """Where the log ends for whom all is well; -1 where each put has to be looked at."""
+        """Return the log offset up to which every put succeeded; -1 where each put has to be judged by itself."""
         board, policy = self._board, self.policy
         if board.flush_errno.read() or policy.replicas_min:
             return -1
@@ -346,7 +346,7 @@ class Pipeline:
     def outcomes_of(self, rows: Words) -> list[Outcome]:
         """The outcomes that these rows tell; what was parked goes into the ring where it can."""
         outcomes = [self._outcome(*map(int, row)) for row in rows] if len(rows) else []
-        self.state[StateWord.DONE] = 0  # not before: what is published between may have rows told
+        self.state[StateWord.DONE] = 0  # not before: what is published between may have rows answered
         if self._parked_puts or self.slots.is_asking:
             self.go_on()
         if self._at_once:
@@ -391,7 +391,7 @@ class Pipeline:
 
 
 def status_of_errno(number: int) -> PutMessageStatus:
-    """What a client is told of a record that the writer refused."""
+    """Return the status for a record that the writer refused with this errno."""
     if number in TOO_LARGE:
         return PutMessageStatus.MESSAGE_ILLEGAL
     if number == errno.EIO:  # a flush failed: nothing is acknowledged any more

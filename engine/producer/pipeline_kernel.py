@@ -1,4 +1,4 @@
-"""What is under way in a ring of somebody who never waits: places kept, puts that are done told apart, compiled.
+"""What is under way in a ring whose owner never waits, compiled: places are kept, finished puts are found.
 
 Implements: the usual case of GroupCommitRequest.future, for many puts at once
 `table` has a row for each put under way, that of number n at n % rows; `state` says how far they were looked at. Who
@@ -18,7 +18,7 @@ from ipc.compiled.compiler import inlined, kernel
 from ipc.ring import DESCRIPTOR_WORDS, ControlWord, Descriptor, descriptor_at
 
 PUT_OK, REFUSED = 0, -1  # statuses as `done` has them; the others are those of who judges what is not usual
-ANSWERED, GIVEN_UP = -1, -2  # as END_OFFSET: it is told already; its place may still come
+ANSWERED, GIVEN_UP = -1, -2  # as END_OFFSET: it is answered already; its place may still come
 
 
 class SentWord(IntEnum):
@@ -35,7 +35,7 @@ class SentWord(IntEnum):
 
 
 class StateWord(IntEnum):
-    """How far: below KEPT places are kept, below ANSWERED all is told; bytes of what is under way."""
+    """The words of a pipeline: places below KEPT are kept, puts below ANSWERED are answered; BYTES are under way."""
 
     KEPT = 0
     ANSWERED = 1
@@ -75,7 +75,7 @@ def keep_places(
     """Keep the places of what the writer has passed; tell those that were refused, and those that wait for no more."""
     rows, slots, now_ns = table.size // SENT_WORDS, descriptors.size // DESCRIPTOR_WORDS, monotonic_ns()
     head, number = load_acquire(control, ControlWord.HEAD), state[StateWord.KEPT]
-    log_end = load_acquire(counters, end_index)
+    log_end = load_acquire(counters, end_index)  # after the head, which moves after it: no record passed is behind it
     while number < head:
         at, described = number % rows * SENT_WORDS, descriptor_at(number, slots)
         physical_offset = descriptors[described + Descriptor.PHYSICAL_OFFSET]
@@ -97,7 +97,7 @@ def keep_places(
 
 @kernel
 def tell_reached(table: Words, state: Words, done: Words, reached: int, latencies: Words) -> bool:
-    """Tell those that end at or below `reached`, in order; whether another one, not that far, is the first now."""
+    """Answer puts that end at or below `reached`, in order; return whether a put further on is now the first."""
     rows, number, now_ns = table.size // SENT_WORDS, state[StateWord.ANSWERED], monotonic_ns()
     while number < state[StateWord.KEPT]:
         at = number % rows * SENT_WORDS
@@ -114,7 +114,7 @@ def tell_reached(table: Words, state: Words, done: Words, reached: int, latencie
 
 @kernel
 def tell_first(table: Words, state: Words, done: Words, status: int, latencies: Words) -> None:
-    """Tell the first that is not told, whose place is kept, what somebody else decided."""
+    """Answer the first put without an answer, whose place is kept, with a status decided elsewhere."""
     number = state[StateWord.ANSWERED]
     at = number % (table.size // SENT_WORDS) * SENT_WORDS
     tell(done, state, table, at, number, status)
@@ -124,7 +124,7 @@ def tell_first(table: Words, state: Words, done: Words, status: int, latencies: 
 
 @kernel
 def give_up(table: Words, state: Words, done: Words, tail: int, began_until_ns: int, status: int) -> None:
-    """Tell those that the writer has not passed, and that began before, that nobody knows what becomes of them."""
+    """Answer puts that the writer has not passed, and that began before, with a status for an unknown end."""
     rows = table.size // SENT_WORDS
     for number in range(state[StateWord.KEPT], tail):
         at = number % rows * SENT_WORDS

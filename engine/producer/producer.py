@@ -54,7 +54,7 @@ class Producer(BrokerPuts):
     """A connection to the broker that runs on `store` (its directory). Threads may share one, processes may not: in a
     forked child every call raises ForeignProducer, as does pickling one. Dropped without `close` its ring is free.
     A call after its broker's end goes to the one that was started since; where something that was put has no answer,
-    that is told first, once, by BrokerGone, and never put again. Raises NoBroker when none runs there.
+    the call raises BrokerGone first, once, and it is never put again. Raises NoBroker when none runs there.
     `timeout` (seconds) is the default of all calls: 3, or as long as the broker's settings have a put wait
     (syncFlushTimeout, slaveTimeout), if longer. A shorter one ends that wait early, with the same status.
     `unique_keys` gives every message a UNIQ_KEY, as Java clients do; with compat 5 every message has one anyway.
@@ -348,7 +348,7 @@ class Producer(BrokerPuts):
         self, topic: str, body: bytes | str, fields: Mapping[str, str], queue_id: int | None, flag: int,
         deadline_ms: int, sys_flag: int = 0,
     ) -> Sent:  # fmt: skip
-        """As `_put`, to the broker that was started again if this one is gone; its place is expected."""
+        """Put like `_put`, to the broker that was started again if this one is gone, and expect its place."""
         try:
             sent = self._put(topic, body, fields, queue_id, flag, deadline_ms, sys_flag)
         except BrokerGone as gone:
@@ -360,7 +360,7 @@ class Producer(BrokerPuts):
     def _draft(
         self, topic: str, body: bytes, fields: Mapping[str, str], queue_id: int, flag: int, sys_flag: int = 0
     ) -> tuple[Draft, bool]:
-        """What is stored for a message that the broker's rules make something of, and whether it waits."""
+        """Return what is stored for a message that needs the broker's rules, and whether it waits."""
         for name, value in fields.items():
             check_property(name, value)
         if self._adds_keys and UNIQ_KEY not in fields:

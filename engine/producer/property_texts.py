@@ -44,7 +44,7 @@ class PropertyColumn(NamedTuple):
 
 
 class PropertyTexts:
-    """For one producer."""
+    """Property strings for one producer."""
 
     def __init__(self, facts: Facts, keys: UniqueKeys, *, unique_keys: bool) -> None:
         self._facts, self._keys, self._adds_key = facts, keys, unique_keys or facts.policy.adds_unique_key
@@ -52,7 +52,7 @@ class PropertyTexts:
         self._empty = b"" if self._adds_key else text_bytes(self._pattern(()).text % ())
 
     def of(self, fields: Mapping[str, str]) -> bytes:
-        """One message's. Raises MessageIllegal."""
+        """Return one message's property bytes. Raises MessageIllegal."""
         if not fields and self._empty:
             return self._empty
         for name, value in fields.items():
@@ -60,7 +60,7 @@ class PropertyTexts:
         return text_bytes(self._filled(tuple(fields), tuple(fields.values())))
 
     def column(self, count: int, fields: Mapping[str, Any]) -> PropertyColumn:
-        """Those of `count` messages: a value that is a str is every message's, a sequence has one for each.
+        """Return the properties of `count` messages: a str is every message's value, a sequence has one for each.
 
         One string for all when all have the same but for a unique key. Raises MessageIllegal.
         """
@@ -84,7 +84,7 @@ class PropertyTexts:
         return PropertyColumn(column_of_parts([text_bytes(pattern.text % values)]), len(text_bytes(before)), first)
 
     def _row(self, names: tuple[str, ...], row: Sequence[Any]) -> str:
-        """One message's of a batch with values that are None or empty, which means that it lacks the property."""
+        """Return one message's property string; a value that is None or empty leaves the property out."""
         if None not in row and "" not in row:
             return self._filled(names, tuple(map(str, row)))
         present = {name: str(value) for name, value in zip(names, row, strict=True) if value not in (None, "")}
@@ -105,7 +105,7 @@ class PropertyTexts:
         return pattern
 
     def _made(self, names: tuple[str, ...]) -> Pattern:
-        """What the broker makes of a message with these names, each value a mark."""
+        """Return what the broker makes of a message with these names, each value a mark."""
         marks = {name: f"{MARK}{number}" for number, name in enumerate(names)}
         if self._adds_key:
             marks.setdefault(UNIQ_KEY, f"{MARK}{len(names)}")
@@ -140,7 +140,7 @@ def _check_values(name: str, values: Any, count: int) -> None:
 
 
 def rows_of(count: int, fields: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """The properties of each message of a batch; what is None or empty it lacks. Raises MessageIllegal."""
+    """Yield each message's properties; a value that is None or empty is left out. Raises MessageIllegal."""
     for name, value in fields.items():
         if not isinstance(value, str):
             _check_values(name, value, count)

@@ -68,7 +68,7 @@ class FormWord(IntEnum):
 
 
 class NotPut(IntEnum):
-    """What `put` returns instead of a number."""
+    """The reasons for which `put` returns no number."""
 
     NO_ROOM = -1  # the ring is full
     LOOK = -2  # there is something to look at before
@@ -86,7 +86,7 @@ class Form(NamedTuple):
 
 
 def form_of(template: Template) -> Form:
-    """The template's form."""
+    """Return the form by which the kernel fills the template."""
     record, words = template.record, np.zeros(len(FormWord), np.int64)
     words[FormWord.RECORD_AT], words[FormWord.RECORD_BYTES] = record.ctypes.data, len(record)
     words[FormWord.BODY_AT], words[FormWord.SLOT] = template.body_at, template.slot
@@ -94,8 +94,10 @@ def form_of(template: Template) -> Form:
 
 
 def block_of(outlet: Outlet, board: Board, followed: int, latencies: Words, sync_cpu: int = -1) -> Words:
-    """What the kernels look at: the producer's ring; the broker's counters, of which `followed` is the index of the one
-    that a put waits for; the ring's latencies. All must stay mapped. `sync_cpu`: where those run who answer a put.
+    """Return the block of words that the kernels look at, for one producer.
+
+    It has the places of the producer's ring, of the broker's counters (`followed` is the index of the one that a put
+    waits for) and of the ring's latencies, which must all stay mapped. `sync_cpu`: where those run who answer a put.
 
     In a forked child the block is zeros, however it was forked: `put` sees that it is not its own.
     """
@@ -148,12 +150,13 @@ def put(block: Words, form: Words, body: bytes, properties: bytes, flag: int) ->
 
 @kernel
 def _follow(block: Words, number: int, length: int, timeout_ns: int, began_ns: int) -> tuple[bool, int, int]:
-    """As `follow`, wherever the thread may run."""
+    """Follow a put like `follow`, but without regard to the CPU on which the thread runs."""
     control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))
     words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
     counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
     at, followed = descriptor_at(number, block[BlockWord.DESCRIPTORS]), block[BlockWord.FOLLOWED]
     for _ in range(WAKES_MAX):
+        # The followed word before all else: if it moves after this look, the sleep below ends at once.
         seen = load_acquire(control, ControlWord.HEAD) if followed == APPENDED else load_acquire(counters, followed)
         if load_acquire(control, ControlWord.HEAD) > number:
             offset, queue_offset = words[at + Descriptor.PHYSICAL_OFFSET], words[at + Descriptor.QUEUE_OFFSET]

@@ -22,7 +22,7 @@ NO_SLOT = -1  # of a queue for which the writer has none, or none yet
 
 
 class QueueSlots:
-    """Of one ring. Bounded by the writer's table: what it has no slot for is asked again."""
+    """Slots known to one ring. Bounded by the writer's table: a queue without a slot is asked for again."""
 
     def __init__(self, ring: Ring, control: Words, bell: Cursor) -> None:
         self._ring, self._control, self._bell = ring, control, bell
@@ -46,21 +46,21 @@ class QueueSlots:
         return self._slots[queue]
 
     def refusal(self, *queues: Queue) -> PutMessageStatus:
-        """Why nothing can be put to queues of which some have no slot; these are asked for again next time."""
+        """Return the status where some queues have no slot; they are asked for again next time."""
         is_full = not self._too_many.isdisjoint(queues)
         self.forget(*queues)
         full = PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
         return full if is_full else PutMessageStatus.CREATE_MAPPED_FILE_FAILED
 
     def forget(self, *queues: Queue) -> None:
-        """Those without a slot are asked for again when they are wanted again."""
+        """Forget queues without a slot, so that they are asked for again."""
         self._too_many.difference_update(queues)
         for queue in queues:
             if self._slots.get(queue) == NO_SLOT:
                 del self._slots[queue]
 
     def ask(self, queue: Queue) -> None:
-        """Have the writer asked for it."""
+        """Ring the writer, so that it answers the question."""
         if queue not in self._in_line:
             self._in_line.add(queue)
             self._line.append(queue)

@@ -1,9 +1,9 @@
 """Which queues of which topics may be written to: what RocketMQ's brokers refuse, and its clients before they send.
 
 Implements: AbstractSendMessageProcessor.msgCheck, MQClientInstance.topicRouteData2TopicPublishInfo (spec: remoting)
-A broker of RocketMQ leaves a topic's permission, and most of its own, to its clients, who are told it by their route:
-they do not send where it forbids that. A local producer is both. What topics.json says is read again whenever the
-remoting server has noticed that it changed, or that an administrator changed a setting.
+A RocketMQ broker leaves a topic's permission, and most of its own, to its clients: they learn it from the route, and do
+not send where it forbids that. A local producer is both. topics.json is read again whenever the remoting server has
+noticed that it changed, or that an administrator changed a setting.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TopicRules:
         self._seen = -1
 
     def served(self, topic: str) -> Served:
-        """What may be written to. Raises NoPermission, TopicNotExist."""
+        """Return how a topic may be written to. Raises NoPermission, TopicNotExist."""
         changes = self._board.topics_changes.read()
         if changes != self._seen:
             self._served.clear()
@@ -63,13 +63,13 @@ class TopicRules:
         return rules
 
     def check(self, topic: str, queue_id: int) -> None:
-        """Raises QueueIdIllegal, and what `served` raises."""
+        """Raise QueueIdIllegal for a queue that the topic lacks, and what `served` raises."""
         rules = self.served(topic)
         if queue_id >= rules.queue_ids:
             raise QueueIdIllegal(topic, queue_id, rules.queue_ids, self._queue_id_code)
 
     def check_retry(self, topic: str) -> None:
-        """What is asked of a retry or dead-letter topic when a consumer gives back a message. Raises NoPermission."""
+        """Check a retry or dead-letter topic when a consumer gives back a message. Raises NoPermission."""
         fields = self._fields(topic)
         self._check_permission(topic, PERM_READ_WRITE if fields is None else fields[2])
 

@@ -23,12 +23,12 @@ COUNTER_BITS, NEW_MONTH_MS = 16, 24 * 3600 * 1000
 
 @lru_cache(maxsize=24)
 def month_began_ms(year: int, month: int) -> int:
-    """When a month begins, local time."""
+    """Return when a month begins in local time, in ms."""
     return int(time.mktime((year, month, 1, 0, 0, 0, 0, 0, -1))) * 1000
 
 
 def milliseconds_into_month(now_ms: int) -> int:
-    """How far the month has gone, local time."""
+    """Return the milliseconds since the month began, in local time."""
     local = time.localtime(now_ms // 1000)
     return max(0, now_ms - month_began_ms(local.tm_year, local.tm_mon))
 

@@ -48,7 +48,7 @@ class Place(IntEnum):
 
 
 class SlotPlace(IntEnum):
-    """Of `places`: indices of the words of a slot that are looked at."""
+    """Columns of `places`: indexes of a slot's words."""
 
     STATE = 0
     ACK = 1
@@ -176,7 +176,7 @@ class GroupTransfer:
         )
 
     def close(self) -> None:
-        """No longer registered at the bell."""
+        """Unregister at the bell."""
         bell = self._board.ack_bell
         bell.words[bell.index + Followed.WAITERS] -= 1
 

@@ -65,7 +65,7 @@ class Place(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What a kernel came to. Below zero: -errno of the socket, or of the file when DISK is added to it."""
+    """The outcome of a kernel. Below zero: -errno of the socket, or of the file when DISK is added to it."""
 
     DRAINED = 0
     MORE = 1
@@ -90,7 +90,7 @@ class Line(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The open segment, empty (`end` 0) where there is none."""
+    """The open segment; empty (`end` 0) without one."""
 
     fd: int
     base: int
@@ -155,6 +155,7 @@ def take(line: Line, target: Target, segment_bytes: int) -> int:
         failed = write_pieces(target.fd, pieces, address_of(pieces, 0), count, start - target.base)
         if failed:
             return failed + Outcome.DISK
+        # The bytes are in the file before the end says so, and the end before a report does: a report is a promise.
         end = log_end(client)
         if held[HeldWord.PUBLISHED] != end:
             held[HeldWord.PUBLISHED] = end
@@ -166,7 +167,7 @@ def take(line: Line, target: Target, segment_bytes: int) -> int:
 
 @kernel
 def make_room(line: Line) -> None:
-    """What the inbox still holds, the beginning of a header, to its front."""
+    """Move what the inbox still holds, the beginning of a header, to its front."""
     held = line.held
     left = held[HeldWord.END] - held[HeldWord.BEGIN]
     if left:
@@ -191,7 +192,7 @@ def _read(line: Line, fd: int, flags: int) -> int:
 
 @kernel
 def _report(line: Line, limits: ClientLimits, fd: int, now_ms: int) -> int:
-    """What HaClient.report says, of what is published: 0, or -errno."""
+    """Return what HaClient.report says, of what is published: 0, or -errno."""
     if log_end(line.client) != line.held[HeldWord.PUBLISHED]:
         return 0
     reported = next_report(line.client, limits, now_ms)

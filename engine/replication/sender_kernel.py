@@ -92,7 +92,7 @@ class Place(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What `transfer` came to; below zero: -errno."""
+    """The outcome of `transfer`; below zero: -errno."""
 
     BEHIND = 0
     IN_STEP = 1
@@ -133,7 +133,10 @@ def line_of(board: Board, slot: int, connection: HaConnection) -> Line:
 
 @kernel
 def _write(line: Line, fd: int) -> int:
-    """What is left of a frame; bytes written this time, or -errno. A small one is one call, a large one not copied."""
+    """Write what is left of a frame; the bytes written, or -errno.
+
+    A small frame is one call, a large one is not copied.
+    """
     frame, segment, header = line.frame, line.segment, line.header
     left, body_left = frame[FrameWord.HEADER_LEFT], frame[FrameWord.BODY_LEFT]
     header_at = address_of(header, 0) + FRAME_HEADER_BYTES - left
@@ -172,8 +175,11 @@ def _begin(line: Line, limits: ConnectionLimits, offset: int, size: int) -> bool
 
 @kernel
 def sleep(line: Line, end: int, now_ms: int, wait_ms: int) -> bool:
-    """Until the log is longer than `end`, or for `wait_ms`, or while it grows and nobody waits for this slave, for a
-    nap. False: the time is over, or somebody wants the interpreter."""
+    """Sleep until the log is longer than `end`, at most `wait_ms`.
+
+    While it grows and no put waits for this slave, sleep only for a nap. False: the time is over, or the interpreter is
+    wanted.
+    """
     counters, places, frame = line.counters, line.places, line.frame
     if frame[FrameWord.LATE_ACKS] < LAZY_AFTER or now_ms - frame[FrameWord.GREW_MS] >= AWAKE_MS:
         return await_change(counters, places[Place.END], end, wait_ms * NS_PER_MS) != end
@@ -229,7 +235,7 @@ def transfer(line: Line, limits: ConnectionLimits, fd: int, now_ms: int, frames:
 
 @inlined
 def _note_order(line: Line, is_first: bool) -> None:
-    """How late this slave's acknowledgements come, after one that was the first, or was not."""
+    """Note how late this slave's acknowledgements come, after one that was the first, or was not."""
     is_lowest = True
     for at in range(Place.LOWER_STATES, line.places.size):
         is_lowest = is_lowest and line.counters[line.places[at]] != HaSlotState.TRANSFER
@@ -262,9 +268,10 @@ def hear(line: Line, fd: int, buffer: Bytes, confirms: bool, fallbehind_bytes_ma
         if acked != before:
             store_release(counters, places[Place.HELD], acked)
             publish(counters, places[Place.ACK], acked)
-            if confirms:
+            if confirms:  # an atomic maximum: of several senders a late one does not lower it
                 is_first = raise_to(counters, places[Place.CONFIRM], acked)
                 _note_order(line, is_first)
+            # The bell after both offsets: group_transfer, which it wakes, computes from them.
             if not confirms or load_acquire(counters, places[Place.END]) - before >= fallbehind_bytes_max:
                 ring(counters, places[Place.BELL])
         counters[places[Place.LAST_READ]] = now_ms

@@ -72,7 +72,7 @@ def _write(
     data: Bytes, at: int, template: Template, bodies: Bytes, body: int, body_bytes: int,
     properties: Bytes, property_string: int, property_bytes: int, born_ms: int,
 ) -> int:  # fmt: skip
-    """One record at `at`; its length. `body` and `property_string` say where they begin."""
+    """Write one record at `at`; return its length. `body` and `property_string` are the positions where they begin."""
     length = template.record.size + body_bytes + property_bytes
     copy_bytes(data, at, template.record, 0, template.body_at)
     store_be32(data, at, length)
@@ -91,6 +91,8 @@ def _write(
 
 @inlined
 def _publish(outlet: Outlet, number: int) -> None:
+    # The tail after record and descriptor: what it has passed is the writer's. The bell after the tail: a writer that
+    # is about to sleep signs on at the bell, then looks at the tails once more.
     store_release(outlet.control, ControlWord.TAIL, number)
     ring(outlet.bell, outlet.bell_index)
 

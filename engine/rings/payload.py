@@ -41,7 +41,7 @@ class PayloadFlag(IntEnum):
 
 
 def payload_of(draft: Draft, slot_of: Callable[[tuple[str, int]], int]) -> bytes:
-    """What goes into the ring for a draft that is not plain; `slot_of` a queue that it names."""
+    """Return what goes into the ring for a draft that is not plain; `slot_of` a queue that it names."""
     flags = PayloadFlag.IS_COUNTED * draft.is_counted | PayloadFlag.HAS_CRC * draft.has_crc
     flags |= PayloadFlag.OTHERS_COUNT * draft.others_count | PayloadFlag.OTHERS_REPEAT * draft.others_repeat
     others = [-1 if other is None else slot_of(other) for other in draft.others]

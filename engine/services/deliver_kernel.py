@@ -66,7 +66,7 @@ CHAIN_MAX, DIGITS_MAX, ZERO = 8, 9, ord("0")
 
 
 class Row(IntEnum):
-    """What is known of a stored record: places are positions in its segment."""
+    """The columns of a stored record's row: places are positions in its segment."""
 
     POSITION = 0
     SIZE = 1
@@ -78,7 +78,7 @@ class Row(IntEnum):
     PROPERTIES_AT = 7
     PROPERTIES_BYTES = 8
     LENGTH = 9  # of the delivered record
-    SLOT = 10  # filled by who asks the writer
+    SLOT = 10  # filled by the role that asks the writer
     QUEUE_OFFSET = 11  # in the level's queue; filled by who reads it
 
 
@@ -208,7 +208,7 @@ def examine(data: Bytes, rows: Words, count: int, capacity: int, trailing: bool,
 
 @inlined
 def write_delivered(target: Bytes, to: int, data: Bytes, rows: Words, row: int) -> None:
-    """One delivered record at `to`, its magic number as rings have it."""
+    """Write one delivered record at `to`, its magic number as rings have it."""
     at, head = rows[row + Row.POSITION], rows[row + Row.HEAD_BYTES]
     copy_bytes(target, to, data, at, head)
     store_be32(target, to, rows[row + Row.LENGTH])

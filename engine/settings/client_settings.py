@@ -9,7 +9,7 @@ from engine.settings.log_settings import LogSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings(LogSettings):
-    """A part of `BrokerConfig`."""
+    """Fields of `BrokerConfig` about clients."""
 
     front_processes: int
     reject_transaction_message: bool

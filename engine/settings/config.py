@@ -36,7 +36,7 @@ EXPORTERS, EXPORTER_NUMBERS = ("DISABLE", "OTLP_GRPC", "PROM", "LOG"), ("0", "1"
 
 
 class BrokerRole(StrEnum):
-    """RocketMQ's roles."""
+    """Roles of a broker, in RocketMQ's words."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -44,7 +44,7 @@ class BrokerRole(StrEnum):
 
 
 class FlushDiskType(StrEnum):
-    """When an answer waits for the disk."""
+    """Whether an answer waits for the disk."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
     SYNC_FLUSH = "SYNC_FLUSH"
@@ -162,7 +162,10 @@ class BrokerConfig(ClientSettings):
 
     @property
     def rings(self) -> int:
-        """How many there are: the first `producers_max` are producers', those behind them its own roles', which put."""
+        """Return how many rings there are.
+
+        The first `producers_max` are producers', those behind them its own roles', which put.
+        """
         return self.producers_max + self.front_processes + PUTTING_SERVICES
 
 

@@ -1,4 +1,4 @@
-"""Finds what a name in a broker's file stands for: a key of ours, another spelling of one, or a key without effect.
+"""Finds what a name in a broker's file means: a known key, another spelling of one, or a key without effect.
 
 The warnings and errors are texts without the file and the line, which the caller knows.
 """
@@ -27,7 +27,7 @@ class Unacceptable(ValueError):
 
 
 def setting_of(name: str, value: str) -> Setting:
-    """What `name=value` sets. Raises Unacceptable."""
+    """Return what `name=value` sets. Raises Unacceptable."""
     known = SYNONYMS.get(name, name)
     if known in OLD_SPELLINGS:
         now = OLD_SPELLINGS[known]
@@ -52,7 +52,7 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 
 def why_not_live(name: str, live: Mapping[str, object]) -> str:
-    """What an administrator hears who asks a running broker to change a setting that it cannot change."""
+    """Return why a running broker cannot change a setting, as an administrator reads it."""
     if name in UNUSED:
         return f"{name}: not changed: {UNUSED[name].why.partition(';')[0].removeprefix('without effect: ')}"
     if SYNONYMS.get(name, name) in BY_NAME or name in OLD_SPELLINGS:

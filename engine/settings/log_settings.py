@@ -37,7 +37,7 @@ class LogSettings:
 
 
 def value_of(kind: str, text: str) -> int | str:
-    """What a level or a form says. Raises ValueError."""
+    """Return what a level or a form says. Raises ValueError."""
     if kind == "log_level" and text.lower() in LEVELS:
         return LEVELS[text.lower()]
     if kind == "log_form" and text.lower() in FORMS:

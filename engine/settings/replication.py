@@ -13,7 +13,7 @@ REPLICATION_KEYS = {key.name: key.field for key in KEYS if key.field in HaSettin
 
 
 def of_config(config: BrokerConfig) -> HaSettings:
-    """Of a configuration."""
+    """Return the replication settings of a configuration."""
     return HaSettings(**{field: getattr(config, field) for field in HaSettings._fields})
 
 
@@ -23,7 +23,7 @@ def named(config: BrokerConfig) -> dict[str, Any]:
 
 
 def for_views(config: BrokerConfig) -> dict[str, Any]:
-    """What a view of replication reads of a running broker's settings, under RocketMQ's names."""
+    """Return what a view of replication reads of a running broker's settings, under RocketMQ's names."""
     return {
         **named(config),
         "brokerClusterName": config.broker_cluster_name,
@@ -34,5 +34,5 @@ def for_views(config: BrokerConfig) -> dict[str, Any]:
 
 
 def of_running(settings: Mapping[str, Any]) -> HaSettings:
-    """Of a running broker, from the settings in its pointer file."""
+    """Return a running broker's replication settings, from its pointer file."""
     return HaSettings(**{field: settings[name] for name, field in REPLICATION_KEYS.items()})

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class TlsMode(StrEnum):
-    """RocketMQ's words."""
+    """Modes of TLS, in RocketMQ's words."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"

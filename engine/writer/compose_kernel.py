@@ -59,7 +59,7 @@ def _word(data: Bytes, start: int, number: int) -> int:
 
 @inlined
 def _messages(data: Bytes, start: int) -> int:
-    """How many queue offsets the payload's records take."""
+    """Return how many queue offsets the payload's records take."""
     return _word(data, start, PayloadWord.STEP) * _word(data, start, PayloadWord.RECORDS)
 
 
@@ -84,7 +84,7 @@ def _write_number(made: Bytes, at: int, value: int) -> int:
 
 @kernel
 def _measure(data: Bytes, start: int, length: int, slot: int, shared: Shared, slots: int) -> int:
-    """How many bytes the payload makes, or -errno: another process wrote it, nothing in it is taken for granted."""
+    """Return how many bytes the payload makes, or -errno: another process wrote it, nothing in it is trusted."""
     if length < HEAD_WORDS * 8 or slot >= slots or start + length > data.size:
         return -EBADMSG
     others, parts = _word(data, start, PayloadWord.OTHERS), _word(data, start, PayloadWord.PARTS)

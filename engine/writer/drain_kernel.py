@@ -82,7 +82,7 @@ class ScratchColumn(IntEnum):
 
 
 class DrainStop(IntEnum):
-    """What a call of `drain` came to."""
+    """The reasons for which a call of `drain` stopped."""
 
     DRAINED = 0
     NEEDS_ROLL = 1
@@ -109,7 +109,7 @@ class Target(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The ring to empty."""
+    """The ring that is drained."""
 
     data: Bytes
     words: Words
@@ -128,7 +128,7 @@ def journal_bytes(rings: int) -> int:
 
 @inlined
 def record_at(journal: Words, version: int) -> int:
-    """Where the commit record of a version lies."""
+    """Return where the commit record of a version lies."""
     return JournalWord.RECORDS + (version & 1) * ((journal.size - JournalWord.RECORDS) // 2)
 
 
@@ -145,6 +145,8 @@ def _show(shared: Shared) -> None:
     counters[places[Place.PUT_MESSAGES]] = journal[at + CommitWord.MESSAGES]
     counters[places[Place.PUT_BYTES]] = journal[at + CommitWord.BYTES]
     counters[places[Place.PUT_REFUSED]] = journal[at + CommitWord.REFUSED]
+    # The log's end after queue offsets and tallies, the heads after the end: a producer that sees its record passed
+    # finds it below the end, too.
     store_release(counters, places[Place.MAX_PHYSICAL], journal[at + CommitWord.END])
     for ring in range(rings):
         controls[ring * WORDS_PER_RING + ControlWord.REFUSALS] = journal[at + CommitWord.HEADS + rings + ring]
@@ -173,14 +175,16 @@ def begin_commit(journal: Words, rings: int) -> int:
 
 @inlined
 def _decide(shared: Shared) -> None:
+    # The commit: the record is complete in memory before the version that makes it the current one.
     store_release(shared.journal, JournalWord.VERSION, shared.journal[JournalWord.VERSION] + 1)
 
 
 @kernel
 def _commit(shared: Shared, ring: int) -> None:
-    """All words before any wake-up, which may cost this process the CPU: a put that is confirmed by then must see that
-    its ring's head has passed it. Of the rings only this one's producer has news, and wakes first: it takes the core
-    that is free.
+    """Publish all words before any wake-up, which may cost this process the CPU.
+
+    A put that is confirmed by then must see that its ring's head has passed it. Of the rings only this one's
+    producer has news, and wakes first: it takes the core that is free.
     """
     _decide(shared)
     _show(shared)
@@ -286,6 +290,7 @@ def _place(
         store_be64(segment, at + PHYSICAL_OFFSET_AT, end)
         is_v6 = segment[at + SYS_FLAG_LAST_BYTE_AT] & BORN_V6
         store_be64(segment, at + (STORE_TIMESTAMP_V6_AT if is_v6 else STORE_TIMESTAMP_V4_AT), now_ms)
+        # The magic number last: until it is turned round, the bytes are no record to anybody, also after a kill.
         release_fence()
         flip_magic(segment, at)
         words[described + Descriptor.PHYSICAL_OFFSET] = end
@@ -306,6 +311,7 @@ def drain(source: Source, target: Target, shared: Shared, slots: int, now_ms: in
     there = begin_commit(journal, rings)
     slots_at = there + CommitWord.HEADS + 2 * rings
     begun = head = journal[there + CommitWord.HEADS + ring]
+    # Acquire: the producer wrote records and descriptors below the tail before it moved the tail.
     tail = min(load_acquire(shared.controls, ring * WORDS_PER_RING + ControlWord.TAIL), head + BATCH_RECORDS_MAX)
     end = begun_at = journal[there + CommitWord.END]
     now_ms = max(now_ms, journal[there + CommitWord.TIMESTAMP])

@@ -37,7 +37,7 @@ class Followed(IntEnum):
 
 
 class Timespec(IntEnum):
-    """The system's struct timespec."""
+    """Fields of the system's struct timespec."""
 
     SECONDS = 0
     NANOSECONDS = 1
@@ -144,6 +144,8 @@ def sign_off(words: Words, index: int) -> None:
 @kernel
 def wake(words: Words, index: int) -> None:
     """Wake everybody who sleeps on the word, if anybody does."""
+    # The new value was stored before. Without the fence the count of waiters might be read first, and a sleeper that
+    # signs on in between, and still sees the old value, would not be woken.
     fence()
     if load_acquire(words, index + Followed.WAITERS) != 0:
         _syscall(SYS_FUTEX, address_of(words, index), FUTEX_WAKE, WAKE_ALL, 0, 0, 0)
@@ -188,7 +190,7 @@ def wall_clock_ms() -> int:
 
 @kernel
 def monotonic_ns() -> int:
-    """The clock of time.monotonic_ns."""
+    """Return the time of time.monotonic_ns, from compiled code."""
     now = np.empty(TIMESPEC_WORDS, np.int64)
     _clock_gettime(CLOCK_MONOTONIC, address_of(now, 0))
     return now[Timespec.SECONDS] * NS_PER_S + now[Timespec.NANOSECONDS]
@@ -196,7 +198,7 @@ def monotonic_ns() -> int:
 
 @kernel
 def monotonic_ms() -> int:
-    """The clock of ipc.clock.monotonic_ms."""
+    """Return the time of ipc.clock.monotonic_ms, from compiled code."""
     return monotonic_ns() // 1_000_000
 
 
@@ -222,7 +224,7 @@ def await_change(words: Words, index: int, seen: int, timeout_ns: int) -> int:
     time_to_wait[Timespec.SECONDS] = timeout_ns // NS_PER_S
     time_to_wait[Timespec.NANOSECONDS] = timeout_ns % NS_PER_S
     sign_on(words, index)
-    now = load_acquire(words, index)
+    now = load_acquire(words, index)  # again: a change before the signing on has woken nobody
     if now == seen:
         # The kernel compares 32 bits; a word that moved by a multiple of 2^32 in between costs one time-out.
         low = seen & 0xFFFFFFFF

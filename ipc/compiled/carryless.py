@@ -159,7 +159,7 @@ class _Fold:
         return value
 
     def remainder(self, value: Any) -> Any:
-        """One lane modulo P: 32 bits, not yet inverted."""
+        """Return one lane modulo P: 32 bits, not yet inverted."""
         b, low = self.builder, _pair(0xFFFFFFFF, 0xFFFFFFFF)
 
         def right(vector: Any, bits: int) -> Any:

@@ -70,7 +70,7 @@ class _Progress(event.Listener):
             self.tell(f"compiling for this machine, once for each version: {what}")
 
     def waiting(self) -> None:
-        """Another process compiles what is needed here."""
+        """Say that another process compiles what is needed here."""
         if self.tell is not None and not self._waited:
             self._waited = True
             self.tell("waiting for another process that compiles for this machine")
@@ -113,13 +113,13 @@ _folders = Folders(_wait)
 
 
 def tell_progress_to(tell: Callable[[str], None]) -> None:
-    """Who is told every few seconds what is being compiled; a terminal is without being asked."""
+    """Set the function that hears every few seconds what is being compiled; on a terminal that is shown anyway."""
     _progress.tell = tell
 
 
 @contextmanager
 def stopped_by(asked: Callable[[], bool]) -> Iterator[None]:
-    """In here a kernel that is not compiled yet raises CompilingStopped once `asked()`: compiling takes minutes."""
+    """Have a kernel that is not compiled yet raise CompilingStopped in the block once `asked()`: it takes minutes."""
     _ending.asked = asked
     try:
         yield
@@ -150,7 +150,7 @@ def _kept(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def _taking_members_as_numbers(compiling: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What compiles, or finds compiled, a form of a kernel: for a member of an IntEnum that of plain numbers.
+    """Return what compiles, or finds compiled, a form of a kernel: for a member of an IntEnum that of plain numbers.
 
     numba would compile the kernel anew for each enumeration, in the midst of work where Python calls it.
     """
@@ -163,7 +163,7 @@ def _taking_members_as_numbers(compiling: Callable[[Any], Any]) -> Callable[[Any
 
 
 def _giving_up(cache: KernelCache, compiling: Callable[..., Any]) -> Callable[..., Any]:
-    """What compiles, and does not leave others waiting when an exception ends it."""
+    """Return what compiles, and does not leave others waiting when an exception ends it."""
 
     def compile_once(*arguments: Any) -> Any:
         try:
@@ -194,5 +194,5 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 
 def instruction(function: Callable[..., Any]) -> Any:
-    """One machine-level operation for kernels."""
+    """Declare one machine-level operation for kernels."""
     return intrinsic(function)

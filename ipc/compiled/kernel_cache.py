@@ -88,14 +88,14 @@ class KernelCache(cache_class):  # type: ignore[misc]
         return overload
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """To disk, for those who wait."""
+        """Save the kernel to disk, for the processes that wait."""
         try:
             super().save_overload(sig, data)
         finally:
             self.given_up()
 
     def given_up(self) -> None:
-        """Nothing is compiled any more: it was saved, or an exception came out of compiling."""
+        """End the wait of others: it was saved, or compiling raised an exception."""
         if self._compiles:
             self._compiles -= 1
             self._folders.unlock(self.cache_path)

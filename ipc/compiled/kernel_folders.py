@@ -47,7 +47,7 @@ def folder_of(file: Path, given: str = "") -> Path | None:
 
 @cache
 def base_folder(given: str = "") -> Path | None:
-    """The first of the places in which this user may make files; None where there is none. `given` comes first."""
+    """Return the first place in which this user may make files; None without one. `given` is tried first."""
     wanted = [Path(given)] if given else []
     for place in [*wanted, *places()]:
         try:
@@ -67,7 +67,9 @@ def base_folder(given: str = "") -> Path | None:
 
 
 def places() -> Iterator[Path]:
-    """Where kernels may be, best first: beside the sources, in what systemd gives a service, below the user's caches.
+    """Yield where kernels may be, best first.
+
+    Beside the sources, in what systemd gives a service, below the user's caches.
 
     The last is for a user who has no home: a folder of the user's own beside other temporary files.
     """

@@ -32,7 +32,7 @@ def copy_bytes(_typing: Any, target: Any, target_at: Any, source: Any, source_at
 
 @instruction
 def address_of_bytes(_typing: Any, value: Any) -> Any:
-    """Where the content of a `bytes` object lies."""
+    """Return where the content of a `bytes` object lies."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         proxy = cgutils.create_struct_proxy(signature.args[0])  # type: ignore[no-untyped-call]
@@ -97,7 +97,7 @@ def _big_endian_load_from(bits: int) -> Any:
 
 @instruction
 def equal_bytes(_typing: Any, array: Any, at: Any, value: Any) -> Any:
-    """Which of the EQUAL_BYTES bytes from `at` equal `value`: the first one is the lowest bit."""
+    """Return which of the EQUAL_BYTES bytes from `at` equal `value`: the first one is the lowest bit."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, vector = ir.IntType(8), ir.VectorType(ir.IntType(8), EQUAL_BYTES)

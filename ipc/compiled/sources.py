@@ -24,7 +24,7 @@ _IMPORT = re.compile(
 
 
 def state_of(file: Path) -> str:
-    """A name of 16 hexadecimal digits for what `file` and every module of ours that it needs say now.
+    """Return a name of 16 hexadecimal digits for the content of `file` and of every module that it needs.
 
     Modules are followed through all folders. A module that changes, appears, or goes gives another name.
     """

@@ -69,25 +69,25 @@ def _or_errno(result: int) -> int:
 
 @kernel
 def recv(fd: int, address: int, length: int, flags: int) -> int:
-    """Bytes received, 0 at the stream's end, or -errno."""
+    """Receive from a socket: the bytes received, 0 at the stream's end, or -errno."""
     return _or_errno(_recv(fd, address, length, flags))
 
 
 @kernel
 def send(fd: int, address: int, length: int, flags: int) -> int:
-    """Bytes taken by the socket, or -errno."""
+    """Send to a socket: the bytes taken by it, or -errno."""
     return _or_errno(_send(fd, address, length, flags))
 
 
 @kernel
 def writev(fd: int, pieces: int, count: int) -> int:
-    """Bytes written of `count` pieces (the address of their rows), or -errno."""
+    """Write `count` pieces (the address of their rows): the bytes written, or -errno."""
     return _or_errno(_writev(fd, pieces, count))
 
 
 @kernel
 def sendfile(fd: int, file_fd: int, position: int, length: int) -> int:
-    """Bytes sent from the file; `position` is the address of a word that moves with them. Or -errno."""
+    """Send bytes of a file; `position` is the address of a word that moves with them. The bytes sent, or -errno."""
     return _or_errno(_sendfile(fd, file_fd, position, length))
 
 
@@ -111,7 +111,7 @@ def write_pieces(fd: int, pieces: Words, address: int, count: int, position: int
 
 @kernel
 def write_bytes(fd: int, address: int, length: int, position: int) -> int:
-    """All of these bytes into the file from `position` on: 0, or -errno."""
+    """Write all of these bytes into the file from `position` on: 0, or -errno."""
     while length > 0:
         written = _or_errno(_pwrite(fd, address, length, position))
         if written <= 0:
@@ -122,7 +122,7 @@ def write_bytes(fd: int, address: int, length: int, position: int) -> int:
 
 @kernel
 def names_of_file(fd: int, scratch: Words) -> int:
-    """How many names an open file still has, 0 once it is removed; or -errno. `scratch`: STATX_WORDS words."""
+    """Return how many names an open file still has, 0 once it is removed; or -errno. `scratch`: STATX_WORDS words."""
     scratch[StatxWord.EMPTY_PATH] = 0
     path, answer = address_of(scratch, StatxWord.EMPTY_PATH), address_of(scratch, 0)
     result = _or_errno(_statx(fd, path, AT_EMPTY_PATH, STATX_NLINK, answer))

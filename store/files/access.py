@@ -52,7 +52,7 @@ def _is_given(directory: Path, gid: int) -> bool:
 
 
 def _give_tree(root: Path, gid: int) -> None:
-    """From the leaves to the root: it is the root that says that all below it is done."""
+    """Give a tree to a group, from the leaves to the root: the root shows that all below it is done."""
     for path, names, files in os.walk(root, topdown=False):
         for name in files:
             file = Path(path) / name

@@ -39,7 +39,7 @@ MARGIN_MS = 3000  # RocketMQ's
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What the file says; all zeros when there is none."""
+    """Content of the checkpoint file; all zeros without a file."""
 
     physic_msg_timestamp_ms: int = 0
     logics_msg_timestamp_ms: int = 0
@@ -66,7 +66,7 @@ class Checkpoint:
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """The file's content."""
+    """Return the bytes of the checkpoint file."""
     content = bytearray(FILE_BYTES)
     content[: TIMES.size] = TIMES.pack(
         checkpoint.physic_msg_timestamp_ms, checkpoint.logics_msg_timestamp_ms, checkpoint.index_msg_timestamp_ms,
@@ -86,7 +86,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 
 def decode(content: bytes) -> Checkpoint:
-    """What a file's content says; a short one is as good as none, because recovery then looks at more."""
+    """Return what a file's content says; a short one is as good as none, because recovery then looks at more."""
     if len(content) < FILE_BYTES:
         return Checkpoint()
     times = TIMES.unpack_from(content)
@@ -115,7 +115,7 @@ def sum_of_times(path: Path) -> int:
 
 
 def damage(content: bytes) -> str:
-    """What of our own parts cannot be what we wrote, though something is there; empty when nothing is wrong."""
+    """Return what of our own parts cannot be what we wrote, though something is there; empty when nothing is wrong."""
     for start, crc_at, name in ((OURS_AT, CRC_AT, "flushed offset"), (INDEX_AT, INDEX_CRC_AT, "index")):
         size = OURS.size if start == OURS_AT else INDEX.size
         part, crc = content[start : start + size], int.from_bytes(content[crc_at : crc_at + 8], "big")
@@ -136,5 +136,5 @@ def read(path: Path) -> Checkpoint:
 
 
 def write(path: Path, checkpoint: Checkpoint) -> None:
-    """Replace the file, durably."""
+    """Replace the checkpoint file, and sync it."""
     file_io.replace_file(path, encode(checkpoint))

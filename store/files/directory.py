@@ -66,7 +66,7 @@ class StoreDirectory:
         access.give_leases(self.leases, gid)  # the root's turn gave it the rights of all others
 
     def queue_directories(self) -> tuple[Path, ...]:
-        """Where queues of each kind lie; not all need be there."""
+        """Return where queues of each kind lie; not all need be there."""
         return self.consumequeue, self.root / names.QUEUE_EXTENSIONS, self.root / names.BATCH_QUEUES
 
     def require(self) -> None:
@@ -121,11 +121,11 @@ class StoreDirectory:
     # the abort marker
 
     def was_aborted(self) -> bool:
-        """True when the last broker on this store did not stop in order."""
+        """Return whether the last broker on this store did not stop in order."""
         return self.abort.exists()
 
     def mark_running(self) -> None:
-        """From now on an end without `mark_stopped` is an abnormal one."""
+        """Set the marker: from now on, an end without `mark_stopped` counts as abnormal."""
         file_io.replace_file(self.abort, b"")
 
     def mark_stopped(self) -> None:
@@ -141,7 +141,7 @@ class StoreDirectory:
         self._pointer_fd = pointer.write(self.root, self.commitlog, fields)
 
     def read_pointer(self) -> dict[str, Any] | None:
-        """What this store's broker, or its last one if that was killed, wrote there.
+        """Return what this store's broker, or its last one if that was killed, wrote there.
 
         None without one, and for one that is of another place. Raises NotAStore when it is something else.
         """
@@ -149,7 +149,7 @@ class StoreDirectory:
         return None if broker is None else broker.fields
 
     def remove_pointer(self) -> None:
-        """No broker of ours runs here any more; without `write_pointer` nothing happens."""
+        """Remove the pointer that `write_pointer` wrote; without one, nothing happens."""
         fd, self._pointer_fd = self._pointer_fd, None
         if fd is None:
             return
@@ -163,7 +163,7 @@ class StoreDirectory:
 
 
 def _lock_owner(fd: int) -> int | None:
-    """The pid that holds byte [0,1), None when it cannot be told (gone by now, or in another pid namespace)."""
+    """Return the pid that holds byte [0,1); None where it is gone by now, or in another pid namespace."""
     request = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
     kind, _whence, _start, _length, pid = FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, request))
     return pid if kind != fcntl.F_UNLCK and pid > 0 else None
@@ -183,14 +183,14 @@ def store_directory(root: Path | str) -> StoreDirectory:
 
 
 def commit_log_apart(root: Path | str) -> Path | None:
-    """Where the commit log lies if not below the root: only a broker's pointer file can tell."""
+    """Return where the commit log lies if not below the root: only a broker's pointer file can tell."""
     fields = StoreDirectory(root).read_pointer() or {}
     path = fields.get("settings", {}).get(pointer.COMMIT_LOG_KEY)
     return Path(path) if path else None
 
 
 def directories_in(path: Path | str) -> list[str]:
-    """The names of the directories there, sorted; links to directories count, a link to itself is none.
+    """Return the names of the directories there, sorted; links to directories count, a link to itself does not.
 
     One look at the folder, which knows the kinds: there may be very many. Raises AccessDenied, OSError.
     """

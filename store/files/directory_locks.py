@@ -1,4 +1,4 @@
-"""Locks on directories themselves: whoever writes there owns them, whatever root he came from and by whatever path.
+"""Locks on directories themselves: a process that writes there owns them, from whatever root and by whatever path.
 
 The lock file below a root says nothing of a commit log that lies apart, or of a directory that a link or a mount put
 there. flock on the directory needs no file in it (RocketMQ refuses a commit log with a file that is no segment), and

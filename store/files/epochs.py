@@ -35,7 +35,7 @@ PLACE, BOOT = "place", "boot"
 
 
 class SaidRole(StrEnum):
-    """What an operator said last: `slipstream promote` or `slipstream demote`."""
+    """The last word of an operator: `slipstream promote` or `slipstream demote`."""
 
     NONE = ""
     PROMOTE = "PROMOTE"  # said while no broker ran: the next start begins an epoch, unless another master lives
@@ -56,7 +56,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """All that the file says."""
+    """Content of the file `slipstream.epochs`."""
 
     entries: tuple[Epoch, ...] = ()
     role: SaidRole = SaidRole.NONE
@@ -67,12 +67,12 @@ class Epochs:
 
     @property
     def last_epoch(self) -> int:
-        """Of the log's last bytes; 0 before the first promotion."""
+        """Return the epoch of the log's last bytes; 0 before the first promotion."""
         return self.entries[-1].epoch if self.entries else 0
 
     @property
     def next_epoch(self) -> int:
-        """What a promotion begins."""
+        """Return the number of the epoch that a promotion begins."""
         return max(self.seen_epoch, self.last_epoch, self.fenced_by.epoch if self.fenced_by else 0) + 1
 
     @property
@@ -102,21 +102,21 @@ class Epochs:
         return not self.is_here and bool(self.entries) and self.entries[-1].broker == broker
 
     def promoted(self, broker: str, start_offset: int, at_ms: int) -> Epochs:
-        """After a promotion of this broker, whose log ends there."""
+        """Return the epochs after a promotion of this broker, whose log ends at `start_offset`."""
         epoch = Epoch(self.next_epoch, start_offset, broker, at_ms)
         entries = (*(one for one in self.entries if one.start_offset <= start_offset), epoch)
         return Epochs(entries[-ENTRIES_MAX:], SaidRole.MASTER, "", None, epoch.epoch)
 
     def promoting(self, *, is_forced: bool = False) -> Epochs:
-        """After an operator's word to a store without a broker: its next start is a promotion."""
+        """Return the epochs after an operator promoted a store without a broker: its next start is the promotion."""
         return replace(self, role=SaidRole.FORCED if is_forced else SaidRole.PROMOTE, master="", is_here=True)
 
     def demoted(self, master: str) -> Epochs:
-        """After an operator's word that this broker is a slave, of the master at that HA address if one is given."""
+        """Return the epochs after an operator demoted this broker; `master` is the master's HA address, if given."""
         return replace(self, role=SaidRole.SLAVE, master=master, is_here=True)
 
     def fenced(self, fence: Fence) -> Epochs:
-        """After word of a newer master; of two the newer one is kept.
+        """Return the epochs after news of a newer master; of two masters, the newer one is kept.
 
         Two brokers that never heard of each other may have begun one epoch both: who hears of it gives its own up.
         """
@@ -140,7 +140,7 @@ class Epochs:
         return replace(self, entries=taken, seen_epoch=seen, is_here=False)
 
     def cut(self, offset: int) -> Epochs:
-        """After a cut of the log there: no epoch begins behind it."""
+        """Return the epochs after a cut of the log at `offset`: no epoch begins behind it."""
         kept = tuple(one for one in self.entries if one.start_offset < offset)
         return replace(self, entries=kept, seen_epoch=max(self.seen_epoch, self.last_epoch))
 
@@ -151,7 +151,7 @@ def path_of(root: Path | str) -> Path:
 
 
 def read(root: Path | str) -> Epochs:
-    """What it says; nothing without the file. Raises OwnFileDamaged, AccessDenied, OSError."""
+    """Return what it says; nothing without the file. Raises OwnFileDamaged, AccessDenied, OSError."""
     path = path_of(root)
     try:
         fields = summed_json.read(path)
@@ -184,7 +184,7 @@ def _is_here(said: Any, root: Path | str) -> bool:
 
 
 def _epochs(fields: dict[str, Any], root: Path | str) -> Epochs:
-    """Raises ValueError."""
+    """Make Epochs of the file's fields. Raises ValueError."""
     is_here = _is_here(fields.pop(PLACE), root) if PLACE in fields else True
     require_fields(fields, "epochs", "role", "master", "fenced_by", "seen_epoch")
     fence, role = fields["fenced_by"], fields["role"]

@@ -35,7 +35,7 @@ def open_file(path: Path | str, writable: bool) -> int:
 
 
 def denied(path: Path) -> AccessDenied:
-    """What this process's user is told who may not open that."""
+    """Return the error for a path that this process's user may not open, with owner and mode."""
     for place in (path, *path.parents):
         try:
             status = place.stat()
@@ -60,7 +60,7 @@ def reserve(fd: int, start: int, length: int) -> None:
 
 
 def reserve_path(path: Path, start: int, length: int) -> None:
-    """As `reserve`, of a file by name."""
+    """Reserve blocks like `reserve`, in a file given by its path."""
     fd = open_file(path, writable=True)
     try:
         reserve(fd, start, length)
@@ -69,7 +69,7 @@ def reserve_path(path: Path, start: int, length: int) -> None:
 
 
 def write_at(fd: int, data: bytes | memoryview, position: int) -> None:
-    """All of `data` at `position`."""
+    """Write all of `data` at `position`."""
     view = memoryview(data).cast("B")
     while len(view):
         written = os.pwrite(fd, view, position)
@@ -77,7 +77,7 @@ def write_at(fd: int, data: bytes | memoryview, position: int) -> None:
 
 
 def truncate(fd: int, size_bytes: int) -> None:
-    """Set the file's length."""
+    """Set a file's length, in bytes."""
     os.ftruncate(fd, size_bytes)
 
 
@@ -87,7 +87,7 @@ def sync_data(fd: int) -> None:
 
 
 def sync_data_of(path: Path) -> None:
-    """As `sync_data`, of a file by name."""
+    """Sync data like `sync_data`, of a file given by its path."""
     fd = open_file(path, writable=True)
     try:
         sync_data(fd)
@@ -110,12 +110,12 @@ def drop_cached(fd: int, start: int, length: int) -> None:
 
 
 def sync_file(fd: int) -> None:
-    """As `sync_data`, with the file's length and block map."""
+    """Sync a file's data, length and block map to the disk."""
     os.fsync(fd)
 
 
 def sync_path(path: Path) -> None:
-    """As `sync_file`, of a file by name: also what was stored through mappings of it."""
+    """Sync like `sync_file`, a file given by its path: also what was stored through mappings of it."""
     fd = open_file(path, writable=True)
     try:
         sync_file(fd)
@@ -176,7 +176,7 @@ def remove_tree(path: Path) -> None:
 
 
 def sync_tree(path: Path) -> None:
-    """All files below the directory, and their names, are on disk when this returns."""
+    """Bring all files below the directory, and their names, to disk."""
     for directory, _names, files in os.walk(path):
         for name in files:
             sync_path(Path(directory) / name)
@@ -264,7 +264,7 @@ def replace_file(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
 
 
 def replace_held(path: Path, content: bytes, mode: int = FILE_MODE) -> int:
-    """As `replace_file`; the descriptor that holds the new file, so that `is_held` is true until it is closed.
+    """Replace like `replace_file`; return the descriptor that holds the new file: `is_held` is true until it is closed.
 
     A forked child holds it, too, until its end.
     """
@@ -299,7 +299,7 @@ def append_to(path: Path, data: bytes) -> None:
 
 
 def used_percent(path: Path) -> int:
-    """How full the file system of `path` is, in percent, rounded up as UtilAll.getDiskPartitionSpaceUsedPercent does.
+    """Return how full the file system is, in percent, rounded up as UtilAll.getDiskPartitionSpaceUsedPercent does.
 
     What only root may still use counts neither as used nor as free. -1 when it cannot be told.
     """

@@ -9,12 +9,12 @@ FileState = tuple[int, int, int]  # when, inode and bytes: an inode may come aga
 
 
 def state_in(status: os.stat_result) -> FileState:
-    """That of a file that was just looked at."""
+    """Return the state of a file, from its stat."""
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def state_of(path: Path) -> FileState | None:
-    """None where there is no such file, or none that may be looked at."""
+    """Return None where there is no such file, or none that may be looked at."""
     try:
         return state_in(path.stat())
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether a file's time of change tells of its next change: file systems tell that time in ticks."""
+"""Whether a file's time of change will show its next change: file systems count that time in ticks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SETTLED_NS = 1_000_000_000  # the coarsest tick of a file system that is in use
 
 
 def look_ns() -> int:
-    """When a look at files begins, by the clock that their times are told in; nanoseconds."""
+    """Return the time at which a look at files begins, in ns, by the clock of their times."""
     return time.time_ns()
 
 

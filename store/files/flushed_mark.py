@@ -40,7 +40,7 @@ NO_BOOT = bytes(16)
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a mark says."""
+    """Content of one mark."""
 
     boot: bytes
     device: int
@@ -65,13 +65,13 @@ class Note:
 
 
 def encode(note: Note) -> bytes:
-    """One page's content."""
+    """Return the content of one page."""
     said = NOTE.pack(MAGIC, note.boot, note.device, note.inode, note.checkpoint_sum, note.flushed_offset)
     return said + CRC.pack(zlib.crc32(said))
 
 
 def decode(content: bytes) -> Note | None:
-    """What the pages say; None when none of them is whole."""
+    """Return what the pages say; None when none of them is whole."""
     notes = []
     for at in range(0, PAGES * PAGE_BYTES, PAGE_BYTES):
         said, crc = content[at : at + NOTE.size], content[at + NOTE.size : at + NOTE.size + CRC.size]
@@ -81,7 +81,7 @@ def decode(content: bytes) -> Note | None:
 
 
 def read(directory: StoreDirectory) -> Note | None:
-    """The mark of a store; None when there is none, or nothing that is one."""
+    """Return a store's mark; None without a valid one."""
     try:
         with directory.mark.open("rb") as file:
             return decode(file.read(PAGES * PAGE_BYTES))
@@ -152,13 +152,13 @@ class FlushedMark:
         return last_note
 
     def sync(self) -> None:
-        """What was noted is on disk when this returns. Raises OSError."""
+        """Bring what was noted to disk. Raises OSError."""
         if self.is_dirty:
             file_io.sync_data(self._fd)
             self.is_dirty = False
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the mark's file, if it is open."""
         fd, self._fd, self._note = self._fd, -1, None
         if fd >= 0:
             os.close(fd)

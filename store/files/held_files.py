@@ -26,7 +26,7 @@ def open_small(path: Path) -> int:
 
 
 def open_plain(path: Path) -> int:
-    """As `open_small`, of a plain file only, and no link. Raises OSError."""
+    """Open like `open_small`, but only a plain file, not a link. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

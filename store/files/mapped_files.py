@@ -25,7 +25,7 @@ def map_file(fd: int, size_bytes: int, writable: bool) -> mmap.mmap:
 
 
 def map_private(fd: int, size_bytes: int) -> mmap.mmap:
-    """As `map_file`; what is written there is seen by nobody else, and never reaches the file."""
+    """Map like `map_file`; writes to the mapping stay private, and never reach the file."""
     return mmap.mmap(fd, size_bytes, access=mmap.ACCESS_COPY)
 
 
@@ -40,12 +40,12 @@ def map_array(path: Path) -> npt.NDArray[np.uint8]:
 
 
 def first_hole(fd: int) -> int:
-    """Where the first range without blocks begins. To read one through a mapping is a SIGBUS on a full tmpfs."""
+    """Return where the first range without blocks begins. To read one through a mapping is a SIGBUS on a full tmpfs."""
     return os.lseek(fd, 0, os.SEEK_HOLE)
 
 
 def first_hole_of(path: Path) -> int:
-    """As `first_hole`, of a file by name."""
+    """Find the first hole like `first_hole`, of a file given by its path."""
     fd = file_io.open_file(path, writable=False)
     try:
         return first_hole(fd)
@@ -54,7 +54,7 @@ def first_hole_of(path: Path) -> int:
 
 
 def resident_pages(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Which pages of a mapped file lie in the page cache."""
+    """Return which pages of a mapped file are in the page cache."""
     import numpy as np
 
     from store.files import libc

@@ -1,8 +1,8 @@
 """Files that a store shares with another one, by hard or symbolic links, become its own before they are written.
 
 A copy made of links (`cp -al`, `rsync --link-dest`, `cp -as`) has the original's very files: what is written in place
-would change the original. Whoever is about to write, holding the store's lock and before any other process of his has
-the file open, asks here. What only goes, or is replaced whole, needs nothing: a name is each store's own.
+would change the original. A process that is about to write calls this, under the store's lock and before any of its
+other processes has the file open. A file that is deleted or replaced whole needs nothing: a name is each store's own.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def make_tail_own(directory: StoreDirectory, end_offset: int) -> None:
 
 
 def make_rest_own(directory: StoreDirectory) -> None:
-    """All that is written in place beside the log: queues of every kind, the index, files of the root."""
+    """Make own files of all that is written in place beside the log: queues of every kind, the index, the root's."""
     for root in (*directory.queue_directories(), directory.index):
         make_tree_own(root)
     _make_own(path for path in directory.root.iterdir() if path not in (directory.lock_path, directory.pointer))
 
 
 def make_tree_own(root: Path) -> None:
-    """All files below a directory. Raises OSError."""
+    """Make all files below a directory the store's own. Raises OSError."""
     for path, _names, files in os.walk(root):
         _make_own(Path(path) / name for name in files)
 

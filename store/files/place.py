@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 
 class Place(NamedTuple):
-    """One directory."""
+    """A directory, known by device and inode."""
 
     path: str
     device: int
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
     @classmethod
     def from_fields(cls, fields: Any) -> Place | None:
-        """What `fields` gave; None for anything else."""
+        """Return what `fields` gave; None for anything else."""
         if not isinstance(fields, Mapping):
             return None
         path, device, inode = (fields.get(name) for name in cls._fields)
@@ -36,7 +36,7 @@ class Place(NamedTuple):
         return cls(path, device, inode)
 
     def fields(self) -> dict[str, Any]:
-        """For a file."""
+        """Return the place as fields for a file."""
         return self._asdict()
 
     def is_same(self, other: Place) -> bool:
@@ -44,7 +44,7 @@ class Place(NamedTuple):
         return (self.device, self.inode) == (other.device, other.inode)
 
     def led_from(self, path: str, root: Path | str) -> Path | None:
-        """Where a path below this place lies when this place is reached as `root`; None for a path elsewhere."""
+        """Return where a path below this place lies when this place is reached as `root`; None for a path elsewhere."""
         if path != self.path and not path.startswith(os.path.join(self.path, "")):
             return None
         return Path(root) / os.path.relpath(path, self.path)

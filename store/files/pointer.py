@@ -2,9 +2,9 @@
 
 It is bound to its place: it says which directory is the root (device, inode, path) and is believed there only, so a
 copy that travelled with a copied store says nothing of it. Its broker holds a lock on the file (an open file
-description's, as long as any of its processes lives): whoever sees the file sees whether a broker runs, also from
-another PID namespace. A random token stands here and in the region directory's `owner` file, which says the root, too:
-shared memory is used only where both name each other. Nothing that the file says is taken on trust.
+description's, as long as any of its processes lives), which shows every process that sees the file whether a broker
+runs, also from another PID namespace. A random token is here and in the region directory's `owner` file, which says the
+root, too: shared memory is used only where both name each other. Nothing that the file says is taken on trust.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Pointer:
 
     @property
     def start_time(self) -> int:
-        """When that process began."""
+        """Return when the broker's process began."""
         return int(self.fields["start_time"])
 
     @property
@@ -204,7 +204,7 @@ def _led(fields: Mapping[str, Any], root: Path, there: Place, owner_uid: int) ->
 
 
 def _is_trusted(commitlog: Path, owner_uid: int) -> bool:
-    """Whether who wrote the pointer may name that directory: it is our own word, root's, or a directory of theirs."""
+    """Return whether the pointer's writer may name that directory: this user, root, or the directory's owner."""
     if owner_uid in (0, os.geteuid()):
         return True
     try:
@@ -217,6 +217,6 @@ def say_once(text: str) -> None:
     """A warning that is repeated to nobody."""
     if text not in _said_texts and len(_said_texts) < TOLD_MAX:
         _said_texts.add(text)
-        import logging  # here: whoever finds nothing to warn of starts without it
+        import logging  # here: a process without warnings starts without it
 
         logging.getLogger("slipstream").warning("%s", text)

@@ -2,7 +2,7 @@
 
 Implements: MappedFileQueue (spec: store-formats, section 9)
 The directory itself is the list: nothing is cached here, so two processes never disagree about which files there are.
-A file under another name than 20 digits is not ours (ours still in the making ends in `.creating`).
+A file under another name than 20 digits is not the store's (a segment in the making ends in `.creating`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def named_files(directory: Path | str) -> list[tuple[int, int]]:
 
 
 def stated_files(directory: Path | str) -> list[tuple[int, os.stat_result]]:
-    """As `named_files`, with all that stat tells. A file that retention deletes meanwhile does not count.
+    """Return the files like `named_files`, with all that stat gives. A file that retention just deleted is left out.
 
     Raises ForeignFile for what has such a name and is no file, or names an offset that no log reaches.
     """
@@ -35,8 +35,9 @@ def stated_files(directory: Path | str) -> list[tuple[int, os.stat_result]]:
 
 
 def changed_files(directory: Path | str) -> list[tuple[int, int, int, int, int]]:
-    """As `named_files`: (base offset, bytes, inode, its time of change, that of its content, in ns) of each, small
-    enough for very many. A copy may keep the last one, and come to lie at a deleted file's inode."""
+    """Return (base offset, bytes, inode, ctime and mtime in ns) of each file, small enough for very many.
+    mtime alone is not enough: a copy may keep it, and get a deleted file's inode.
+    """
     return sorted(
         (base, status.st_size, status.st_ino, status.st_ctime_ns, status.st_mtime_ns)
         for base, status in _stated(directory)
@@ -44,7 +45,7 @@ def changed_files(directory: Path | str) -> list[tuple[int, int, int, int, int]]
 
 
 def _stated(directory: Path | str) -> Iterator[tuple[int, os.stat_result]]:
-    """One look at the directory, in its own order."""
+    """Yield the files of a directory, in its own order."""
     try:
         entries = os.scandir(directory)
     except FileNotFoundError:
@@ -68,7 +69,7 @@ def _stated(directory: Path | str) -> Iterator[tuple[int, os.stat_result]]:
 
 
 def is_offset(name: str) -> bool:
-    """Whether a file of that name is one of ours: twenty ASCII digits."""
+    """Return whether a file's name is a log offset: twenty ASCII digits."""
     return len(name) == NAME_DIGITS and name.isascii() and name.isdecimal()
 
 
@@ -121,7 +122,7 @@ class SegmentFiles:
         return self.directory / file_name(base_offset)
 
     def base_offsets(self) -> list[int]:
-        """Every segment there is, ascending: a fresh look at the directory.
+        """Return every segment there is, ascending: a fresh look at the directory.
 
         Raises SegmentSizeMismatch for a file of another length, MissingSegment for a gap, ForeignFile for a name that
         no segment has. An empty last file (a creation that a RocketMQ broker did not finish) does not count.
@@ -165,8 +166,10 @@ class SegmentFiles:
         return fd
 
     def parts(self, start: int, end: int) -> Iterator[tuple[Segment, int, int]]:
-        """Each segment that has bytes of [start, end), open until the next one is asked for, and from which position to
-        which it has them. Raises SegmentRemoved, SegmentSizeMismatch."""
+        """Yield each segment that has bytes of [start, end), and from which position to which it has them.
+
+        A segment is open until the next one is asked for. Raises SegmentRemoved, SegmentSizeMismatch.
+        """
         while start < end:
             base = self.base_of(start)
             stop = min(end, base + self.segment_bytes)
@@ -191,7 +194,7 @@ class SegmentFiles:
         file_io.reserve_path(path, 0, self.segment_bytes)
 
     def create(self, base_offset: int) -> Segment:
-        """As `reserve`, and open it for writing."""
+        """Create a segment like `reserve`, and open it for writing."""
         self.reserve(base_offset)
         return self.open(base_offset, writable=True)
 

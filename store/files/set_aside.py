@@ -68,5 +68,5 @@ def all_in(directory: Path) -> list[Path]:
 
 
 def name_of(aside: Path) -> str:
-    """What such a file was called."""
+    """Return the name that a file had before it was set aside."""
     return aside.name.partition(SUFFIX)[0]

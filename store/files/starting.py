@@ -49,7 +49,7 @@ def write(root: Path, what: str) -> None:
 
 
 def telling(root: Path, tell: Callable[[str], None]) -> Callable[[str], None]:
-    """What tells of progress, and says it in the note, too, as long as that is there."""
+    """Return the function that reports progress, and writes it to the note, too, as long as that is there."""
 
     def progress(what: str) -> None:
         tell(what)
@@ -60,13 +60,13 @@ def telling(root: Path, tell: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def remove(root: Path) -> None:
-    """The start is over."""
+    """Remove the note: the start is over."""
     with suppress(OSError):
         file_io.unlink(root / STARTING)
 
 
 def read(root: Path) -> Starting | None:
-    """Who starts there now; None when nobody does, or nothing can be said of it."""
+    """Return which broker is starting there; None when no broker is, or the note is invalid."""
     try:
         fd = os.open(root / STARTING, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Small files of ours beside a store, as JSON with a sum: written whole, durably, and believed to the byte."""
+"""Slipstream's small files beside a store, as JSON with a sum: written whole and synced; any other byte is damage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Damaged(ValueError):
 
 
 def encode(fields: Mapping[str, Any]) -> bytes:
-    """The file's content."""
+    """Return the file's content, with its sum."""
     said = {"version": VERSION, **fields}
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
     return json.dumps({**said, "sum": digest}, indent=1).encode() + b"\n"

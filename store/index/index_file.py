@@ -2,8 +2,8 @@
 
 Implements: IndexFile, IndexHeader (spec: store-formats, section 13)
 A header, `slots` words that name the newest entry of their chain, then entries; entry 0 is never used. An entry names
-the one before it in its chain. Only a hash and a time are kept: what is found may be another key's message, and whoever
-asks compares the record's own keys. Files are sparse and have their full length from the beginning.
+the one before it in its chain. Only a hash and a time are kept: what is found may be another key's message, and the
+caller compares the record's own keys. Files are sparse and have their full length from the beginning.
 
 Any byte may be wrong: a chain that leads outside of the file ends, one that leads back is cut where it does.
 """
@@ -35,14 +35,14 @@ INT_MAX = 2**31 - 1
 
 
 class Geometry(NamedTuple):
-    """What a file's places depend on: maxHashSlotNum and maxIndexNum."""
+    """The sizes on which a file's places depend: maxHashSlotNum and maxIndexNum."""
 
     slots: int
     entries_max: int
 
     @property
     def entries_at(self) -> int:
-        """Where entry 0 would lie."""
+        """Return where entry 0 begins."""
         return HEADER_BYTES + SLOT_BYTES * self.slots
 
     @property
@@ -71,12 +71,12 @@ def positive_hash(key_hash: int) -> int:
 
 
 def hash_of(topic: str, key: str) -> int:
-    """What stands for that topic's key in the index."""
+    """Return what stands for that topic's key in the index."""
     return positive_hash(java_hash(f"{topic}#{key}"))
 
 
 def _int32(value: int) -> int:
-    """As Java's int arithmetic wraps."""
+    """Wrap a number as Java's int arithmetic does."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
@@ -108,7 +108,7 @@ class IndexFile:
 
     @classmethod
     def private(cls, path: Path, geometry: Geometry) -> IndexFile:
-        """As RocketMQ maps a file, whatever its length: zeros behind a short one's end. Nothing reaches the disk."""
+        """Map a file like RocketMQ, whatever its length: zeros behind a short one's end. Nothing reaches the disk."""
         fd = file_io.open_file(path, writable=False)
         try:
             actual_bytes = os.fstat(fd).st_size
@@ -144,7 +144,7 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        """isWriteFull."""
+        """Return whether no entry fits, like IndexFile.isWriteFull."""
         return self.header.index_count >= self.geometry.entries_max
 
     def require_sound_header(self) -> Header:

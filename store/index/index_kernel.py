@@ -36,19 +36,19 @@ class PutWord(IntEnum):
 
 
 class Key(IntEnum):
-    """Columns of a key."""
+    """Columns of a key's row."""
 
     KEY_HASH, SLOT_AT = 0, 1
 
 
 class KeyPlace(IntEnum):
-    """Where the values of a record's UNIQ_KEY and KEYS begin and end, 0 without."""
+    """Columns of a record's keys: where UNIQ_KEY and KEYS begin and end, 0 without."""
 
     UNIQ_AT, UNIQ_END, KEYS_AT, KEYS_END = 0, 1, 2, 3
 
 
 class PutStop(IntEnum):
-    """Why it stopped."""
+    """Reasons why the kernel stopped putting keys."""
 
     ALL_DONE, FILE_FULL, NO_ROOM, NOT_ASCII, NO_CAPACITY = 0, 1, 2, 3, 4
 
@@ -135,7 +135,7 @@ def _same(array: Bytes, one: int, other: int, count: int) -> bool:
 
 @bare_kernel
 def _pair_end(array: Bytes, at: int, end: int) -> int:
-    """Where the next pair's separator stands, `end` without one; eight bytes a step."""
+    """Return where the next pair's separator stands, `end` without one; eight bytes a step."""
     while end - at >= WORD_BYTES:
         differing = load_be64(array, at) ^ PAIR_SEPARATORS
         if ((differing & LOW_BITS) + LOW_BITS) | differing | LOW_BITS != -1:  # a byte of it is zero
@@ -148,7 +148,7 @@ def _pair_end(array: Bytes, at: int, end: int) -> int:
 
 @bare_kernel
 def _find_keys(array: Bytes, start: int, end: int, places: Words) -> None:
-    """Where the values of UNIQ_KEY and KEYS lie in the properties [start, end)."""
+    """Find where the values of UNIQ_KEY and KEYS lie in the properties [start, end)."""
     places[:] = 0
     at = start
     while at < end:
@@ -168,7 +168,7 @@ def _add_key(keys: Words, number: int, key_hash: int, slots: int) -> None:
 
 @kernel
 def add_key(keys: Words, number: int, key_hash: int, slots: int) -> None:
-    """One key, whose hash the caller has worked out."""
+    """Add one key by its hash."""
     _add_key(keys, number, key_hash, slots)
 
 
@@ -225,7 +225,7 @@ def keys_of_rows(
 
 @bare_kernel
 def put_one(index: Bytes, slots: int, key: Words, physical_offset: int, store_ms: int, state: Words) -> None:
-    """One entry; the file has room for it.
+    """Put one entry; the caller has checked that the file has room.
 
     The counts are read from `state`, so that nothing waits for the slot.
     """

@@ -34,14 +34,14 @@ def index_files(directory: Path) -> list[Path]:
 def query_offset(
     newest_first: Iterable[IndexFile], topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
 ) -> list[int]:
-    """queryOffset over those files."""
+    """Return a key's record offsets in these files, like IndexService.queryOffset."""
     return select_offsets(newest_first, hash_of(topic, key), min(max_num, MAX_MSGS_NUM_BATCH), begin_ms, end_ms)
 
 
 def select_offsets(
     newest_first: Iterable[IndexFile], key_hash: int, wanted: int, begin_ms: int, end_ms: int
 ) -> list[int]:
-    """As many offsets of that hash as are wanted, of records stored between those times."""
+    """Return at most `wanted` offsets with that hash, of records stored between those times."""
     offsets: list[int] = []
     for file in newest_first:
         if file.is_time_matched(begin_ms, end_ms):

@@ -73,11 +73,11 @@ class IndexService:
         self._ends = np.zeros(ROWS_AT_ONCE, np.int64)
 
     def files(self) -> list[Path]:
-        """The files, oldest first."""
+        """Return the index files, the oldest first."""
         return index_files(self.directory)
 
     def close(self) -> None:
-        """Unmap what is open."""
+        """Unmap the file that is open."""
         self._last = None
 
     # loading
@@ -174,7 +174,7 @@ class IndexService:
     # putting
 
     def words(self) -> tuple[Words, Words, Bytes, int, int, Words]:
-        """What `index_kernel.put_usual` works on."""
+        """Return the arrays and sizes that `index_kernel.put_usual` works on."""
         file = NO_FILE if self._last is None else self._last.array
         return self._keys, self._ends, file, self.geometry.slots, self.geometry.entries_max, self._state
 
@@ -225,7 +225,7 @@ class IndexService:
                 self._make_room(file)
 
     def _file_to_put_into(self) -> IndexFile:
-        """The last file, made if there is none; full or not."""
+        """Return the last file, full or not; make one if there is none."""
         paths = self.files()
         self._state[PutWord.ROOM] = 0
         if not paths:
@@ -266,12 +266,12 @@ class IndexService:
     # for the flusher
 
     def sync_file(self, path: Path) -> None:
-        """One file to disk, with its name; what was stored through mappings, too. Raises OSError."""
+        """Sync one file and its name to disk; what was stored through mappings, too. Raises OSError."""
         file_io.sync_path(path)
         file_io.sync_directory(self.directory)
 
     def sync(self) -> None:
-        """All files to disk. Raises OSError."""
+        """Sync all files to disk. Raises OSError."""
         for path in self.files():
             self.sync_file(path)
 

@@ -39,7 +39,7 @@ def body_of(body: bytes | memoryview, sys_flag: int, max_bytes: int = MAX_BODY_B
 
 
 def _inflate(data: bytes, max_bytes: int) -> bytes:
-    """One zlib stream; what follows it does not count, as for Java's InflaterInputStream.
+    """Inflate one zlib stream; what follows it is ignored, as Java's InflaterInputStream does.
 
     That also ends, with nothing, where the stream asks for a dictionary.
     """

@@ -26,14 +26,14 @@ DELAYS_MS = levels_ms(DEFAULT_LEVELS)
 
 
 def deliver_time_ms(level: int, store_timestamp_ms: int) -> int | None:
-    """When a message of that level is due; None for a level below 1. Levels above the last are the last."""
+    """Return when a message of that level is due, in ms; None below level 1. Levels above the last are the last."""
     if level < 1:
         return None
     return store_timestamp_ms + DELAYS_MS[min(level, len(DELAYS_MS)) - 1]
 
 
 def queue_tags_code(topic: str, delay: str | None, store_timestamp_ms: int, tags_code: int) -> int:
-    """What the queue entry of a message says: the hash of its tags, in the delay topic its deliver time.
+    """Return what the queue entry of a message says: the hash of its tags, in the delay topic its deliver time.
 
     Raises ValueError for a level that is no number, as Java's parseInt.
     """

@@ -60,7 +60,7 @@ def offset_message_id(store_host: Host, physical_offset: int, is_v6: bool | None
 
 
 def parse_message_id(text: str) -> tuple[Host, int]:
-    """The host and log offset that an offsetMsgId names. Raises InvalidMessage when it is none.
+    """Return the host and log offset that an offsetMsgId names. Raises InvalidMessage for an invalid id.
 
     A client's unique id has the same length and form: whether a record lies there, stored by that host, tells.
     """

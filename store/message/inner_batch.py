@@ -61,7 +61,9 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
 
 
 def messages_in(message: Message, max_bytes: int = MAX_BODY_BYTES) -> Iterator[Message]:
-    """What a consumer gets of a record: itself, or the messages of an inner batch, each with its own queue offset.
+    """Yield what a consumer gets of a record: itself, or the messages of an inner batch.
+
+    Each of these has its own queue offset.
 
     They share the record's place and times; the batch and compression bits are gone. Raises MalformedData, also for a
     batch that inflates to more than `max_bytes`.

@@ -15,7 +15,7 @@ from store.message.topics import DEAD_PREFIX, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX
 
 
 class MessageKind(Enum):
-    """What a record stands for. Only ordinary ones, commits, retries, dead letters and batches reach consumers."""
+    """The kinds of records. Only ordinary ones, commits, retries, dead letters and batches reach consumers."""
 
     ORDINARY = "ordinary"
     PREPARED = "prepared"  # a half message of very old brokers: it stays in its own topic, without a queue entry
@@ -53,7 +53,9 @@ def kind_of(message: Message) -> MessageKind:
 
 
 def destination_of(message: Message) -> tuple[str, int]:
-    """Where the message belongs in the end: what a half, delayed or timer message keeps in REAL_TOPIC and REAL_QID.
+    """Return the topic and queue where the message belongs in the end.
+
+    A half, delayed or timer message keeps them in REAL_TOPIC and REAL_QID.
 
     Its own topic and queue for any other, and where these two are not there.
     """

@@ -16,7 +16,7 @@ _INT32, _INT16, _INT8 = (struct.Struct(code) for code in (">i", ">h", ">b"))
 
 
 class Spans(NamedTuple):
-    """Where the parts of a record lie, each with its end. The record ends with its properties."""
+    """Positions of a record's parts, each with its end. The record ends with its properties."""
 
     body_at: int
     body_end: int

@@ -56,12 +56,12 @@ class ByteViews:
         return self.view(">i8")[positions].astype(np.int64)
 
     def heads(self, positions: Words) -> Heads:
-        """As many bytes at each position as a head has, copied together: memory is waited for once, not a field."""
+        """Copy the head at each position: one wait for memory, not one for each field."""
         return self.view(f"V{HEAD.itemsize}")[positions].view(HEAD)
 
 
 class Part(NamedTuple):
-    """Where a part of each record begins, how long it is, and which records' lengths add up so far."""
+    """A part of each record: where it begins, its length, and which records' lengths add up so far."""
 
     at: Words
     length: Int32s
@@ -91,7 +91,7 @@ class Measures:
 
     @cached_property
     def sizes(self) -> Int32s:
-        """What each record says of its size."""
+        """Return what each record says of its size."""
         return self.heads["total_size"].astype(np.int32)
 
     @cached_property
@@ -101,7 +101,7 @@ class Measures:
 
     @cached_property
     def is_v2(self) -> Mask:
-        """Which records have a topic length of two bytes."""
+        """Return which records have a topic length of two bytes."""
         mask: Mask = self.heads["magic_code"] == MAGIC_V2
         return mask
 
@@ -116,17 +116,17 @@ class Measures:
 
     @cached_property
     def born_shift(self) -> Words | int:
-        """By how much an IPv6 born host moves what comes behind it."""
+        """Return by how much an IPv6 born host moves the fields behind it."""
         return self._shift(BORN_V6)
 
     @cached_property
     def hosts_shift(self) -> Words | int:
-        """By how much both hosts move what comes behind them."""
+        """Return by how much both hosts move the fields behind them."""
         return self.born_shift + self._shift(STORE_V6)
 
     @cached_property
     def body_at(self) -> Words:
-        """Where each body begins."""
+        """Return the position of each body."""
         return self._starts + BODY_AT + self.hosts_shift
 
     def _inside(self, at: Words, good: Mask) -> Words:
@@ -135,7 +135,7 @@ class Measures:
 
     @cached_property
     def body(self) -> Part:
-        """Bodies as stored."""
+        """Return the bodies' places, as stored."""
         room = self.sizes.astype(np.int64) - FIXED_BYTES - self.hosts_shift  # for body, topic and properties
         good: Mask = room >= 0
         if self._has_v6:
@@ -146,7 +146,7 @@ class Measures:
 
     @cached_property
     def topic(self) -> Part:
-        """Topics."""
+        """Return the places of the topics."""
         at, length, good = self.body
         length_at = self._inside(at + length, good)
         topic_length = self._views.view("i1")[length_at].astype(np.int32)
@@ -170,7 +170,7 @@ class Measures:
 
     @property
     def likely_topic_at(self) -> Words:
-        """Where each topic begins if the record is sound, with nothing checked; may lie outside."""
+        """Return where each topic begins if the record is sound, with nothing checked; may lie outside."""
         if self._has_v6:
             length = self._views.int32(np.minimum(self.body_at, self._views.length) - BODY_LENGTH_BYTES)
         else:

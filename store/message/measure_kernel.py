@@ -55,6 +55,6 @@ def names_itself(array: Bytes, position: int, base_offset: int) -> bool:
 
 @bare_kernel
 def store_timestamp(array: Bytes, position: int) -> int:
-    """When the record at `position` was stored."""
+    """Return when the record at `position` was stored, in ms."""
     extra = V6_EXTRA_BYTES if load_be32(array, position + SYS_FLAG_AT) & BORN_HOST_V6 else 0
     return load_be64(array, position + STORE_TIMESTAMP_AT + extra)

@@ -30,7 +30,9 @@ class Target(NamedTuple):
 def targets(
     topic: str, queue_id: int, properties: Mapping[str, str], *, lmq: bool, rules: QueueRules
 ) -> list[Target] | None:
-    """Where else the message belongs. None when its two properties contradict each other: then RocketMQ leaves it out.
+    """Return where else the message belongs.
+
+    None when its two properties contradict each other: then RocketMQ leaves it out.
 
     `lmq`: the setting enableLmq. Without it, and for names without `%LMQ%`, the queue id is the message's own.
     """

@@ -79,7 +79,7 @@ def parse(raw: bytes | memoryview) -> dict[str, str]:
 
 
 def parse_text(text: str) -> dict[str, str]:
-    """As `parse`, of decoded text."""
+    """Parse properties like `parse`, but from decoded text."""
     properties: dict[str, str] = {}
     for part in text.split(PAIR_SEPARATOR):
         name, _, value = part.partition(NAME_SEPARATOR)
@@ -128,7 +128,7 @@ def utf16_units(text: str) -> memoryview | bytes:
 
 
 def utf16_sort_key(text: str) -> bytes:
-    """What sorts texts as Java's String.compareTo."""
+    """Return a key that sorts texts like Java's String.compareTo."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
@@ -142,7 +142,7 @@ def java_hash(text: str) -> int:
 
 
 def tags_code(tags: str | None) -> int:
-    """What a consume queue entry says about the tags: 0 without any."""
+    """Return what a consume queue entry says about the tags: 0 without any."""
     return java_hash(tags) if tags else 0
 
 
@@ -159,7 +159,7 @@ def has_crc_property(record: bytes | memoryview) -> bool:
 
 
 def crc_reason(record: bytes | memoryview) -> str:
-    """Why a record's property CRC is wrong; empty when it is right or when the record has none."""
+    """Return why a record's property CRC is wrong; empty when it is right or missing."""
     if not has_crc_property(record):
         return ""
     expected = crc_property(memoryview(record)[:-CRC_PROPERTY_BYTES])
@@ -171,7 +171,7 @@ def crc_reason(record: bytes | memoryview) -> str:
 
 
 def keys_of(texts: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """What the index holds of a message with these properties, in the order that it is put.
+    """Return what the index holds of a message with these properties, in the order that it is put.
 
     The unique key, if there is one, and the parts of KEYS that are not empty.
     """

@@ -31,7 +31,7 @@ CRC_MASK = property_string.CRC_MASK
 
 
 class SysFlag(IntFlag):
-    """MessageSysFlag's bits."""
+    """Bits of a message's sysFlag, like MessageSysFlag."""
 
     COMPRESSED = 0x1
     MULTI_TAGS = 0x2
@@ -146,12 +146,12 @@ _INT32, _INT16, _UINT16, _UINT8 = (struct.Struct(code) for code in (">i", ">h", 
 
 
 def store_timestamp_at(sys_flag: int) -> int:
-    """Where the store timestamp lies in a record with these host families."""
+    """Return where the store timestamp lies in a record with these host families."""
     return _at(FAMILIES[sys_flag & HOST_MASK].dtype, "store_timestamp_ms")
 
 
 def store_host_at(sys_flag: int) -> int:
-    """Where the store host lies in a record with these host families."""
+    """Return where the store host lies in a record with these host families."""
     return _at(FAMILIES[sys_flag & HOST_MASK].dtype, "store_host")
 
 
@@ -170,12 +170,12 @@ def store_timestamp_of(view: memoryview | bytes, position: int) -> int | None:
 
 
 def body_length_at(sys_flag: int) -> int:
-    """Where the body's length lies in a record with these host families; the body follows it."""
+    """Return where the body's length lies in a record with these host families; the body follows it."""
     return FAMILIES[sys_flag & HOST_MASK].body_length_at
 
 
 class Kind(Enum):
-    """What can lie at a position of the log."""
+    """The kinds of what lies at a position of the log."""
 
     MESSAGE = "message"
     BLANK = "blank"  # the rest of the segment is not used
@@ -185,7 +185,7 @@ class Kind(Enum):
 
 
 class Inspection(NamedTuple):
-    """The answer of `inspect`. `size` leads to the next position; 0 when there is none to go to."""
+    """Result of `inspect`. `size` leads to the next position; 0: there is no next one."""
 
     kind: Kind
     size: int
@@ -196,7 +196,7 @@ def inspect(
     view: memoryview | bytes, position: int, physical_offset: int | None, *,
     check_body_crc: bool, limit: int | None = None,
 ) -> Inspection:  # fmt: skip
-    """What lies at `position` of a segment's bytes, which is `physical_offset` of the log.
+    """Return what lies at `position` of a segment's bytes, which is `physical_offset` of the log.
 
     `view` is the whole segment: a blank record reaches its end. With `limit`, bytes from that position on are not
     data yet, and what reaches over it is INCOMPLETE. Never raises for what it finds.
@@ -237,7 +237,7 @@ def _measure(view: memoryview | bytes, position: int, size: int, magic: int, sys
 
 
 def _crc_reason(view: memoryview | bytes, position: int, body_at: int, body_end: int) -> str:
-    """Why the body's CRC is wrong; empty when it is right. RocketMQ does not look at it without a body."""
+    """Return why the body's CRC is wrong; empty when it is right. Like RocketMQ, an empty body is not checked."""
     if body_end == body_at:
         return ""
     (stored,) = _INT32.unpack_from(view, position + BODY_CRC_AT)
@@ -269,7 +269,7 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Bytes of the record."""
+        """Return the record's size in bytes."""
         return self.total_size
 
     @property
@@ -283,12 +283,12 @@ class Message:
 
     @property
     def tags(self) -> str | None:
-        """Its tags, None without any."""
+        """Return the message's tags; None without any."""
         return self.properties.get(property_string.TAGS)
 
     @property
     def keys(self) -> str | None:
-        """Its keys, separated by spaces; None without any."""
+        """Return the message's keys, separated by spaces; None without any."""
         return self.properties.get(property_string.KEYS)
 
     @property
@@ -298,7 +298,7 @@ class Message:
 
     @property
     def message_id(self) -> str:
-        """Where it is stored, as RocketMQ's offsetMsgId."""
+        """Return the message's offsetMsgId: the host and offset at which it is stored."""
         return offset_message_id(self.store_host, self.physical_offset, bool(self.sys_flag & STORE_V6))
 
 
@@ -307,7 +307,7 @@ def decode(
 ) -> Message:
     """The message at `offset_in_view`. Raises CorruptRecord. The body is a slice of `view`, not a copy of a memoryview.
 
-    It does not know where the record should lie: whoever does asks `inspect` first.
+    It does not know where the record should lie: a caller that does calls `inspect` first.
     """
     at = offset_in_view
     if len(view) - at < FIXED_BYTES:

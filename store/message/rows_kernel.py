@@ -37,7 +37,7 @@ class Special(IntEnum):
 
 
 class ScanStop(IntEnum):
-    """Why a scan stopped."""
+    """Reasons why a scan stopped."""
 
     LIMIT, ROWS_FULL, BLANK, PARTIAL, NO_RECORD, DAMAGED = 0, 1, 2, 3, 4, 5
 
@@ -191,7 +191,7 @@ def scan(array: Bytes, start: int, limit: int, base_offset: int, rows: Words) ->
 def find_record(array: Bytes, start: int, end: int, base_offset: int, rows: Words) -> int:
     """The first position in [start, end) where a whole record begins that names this very position; -1 without one.
 
-    Its row is rows[0]. This is how bit rot (something valid behind it) and a torn tail (nothing) are told apart.
+    Its row is rows[0]. This distinguishes bit rot (something valid behind it) from a torn tail (nothing).
     """
     limit = len(array)
     for position in range(start, min(end, limit - FIXED_BYTES + 1)):

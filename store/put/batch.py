@@ -37,7 +37,7 @@ INNER_NUM_MAX = (1 << 15) - 1  # parsed as a short
 
 
 class Item(NamedTuple):
-    """One message of a batch."""
+    """One message of a batch, decoded."""
 
     flag: int
     body: bytes
@@ -79,7 +79,7 @@ def _beyond(end: int, body: bytes) -> str:
 
 
 def count_inner(body: bytes) -> int:
-    """How many messages a body holds, by the sizes that they give. Raises InvalidMessage."""
+    """Return how many messages a body holds, by the sizes that they give. Raises InvalidMessage."""
     count = at = 0
     while at < len(body):
         size = int.from_bytes(body[at : at + 4], "big", signed=True)

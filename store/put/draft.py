@@ -36,7 +36,7 @@ DISPATCHES_MAX = 4096  # queues that one message may name besides its own
 
 
 class Hole(IntEnum):
-    """What the writer writes between two pieces of a draft, as decimal text."""
+    """The decimal text that the writer writes between two pieces of a draft."""
 
     OWN_OFFSET = -1  # the offset in its own queue
     OTHER_OFFSETS = -2  # those in `others`, with commas between them
@@ -132,7 +132,7 @@ def _record(stored: Stored) -> bytes:
 
 
 def _step(stored: Stored, facts: Facts) -> int:
-    """How many offsets of its queue the message takes."""
+    """Return how many offsets of its queue the message takes."""
     if not (facts.policy.inner_batches and stored.sys_flag & SysFlag.INNER_BATCH and INNER_NUM in stored.fields):
         return 1
     return max(1, java_int(stored.fields[INNER_NUM], INNER_NUM, -SHORT_MAX - 1, SHORT_MAX))
@@ -182,7 +182,7 @@ def _split(fields: JavaMap, holes: dict[str, Hole], facts: Facts) -> tuple[list[
     return [*texts, text + (PAIR_SEPARATOR if facts.policy.trailing_separator else "")], kinds
 
 def starts_of(records: bytes) -> Iterator[int]:
-    """Where each of several records begins."""
+    """Yield the position of each of several records."""
     at = 0
     while at < len(records):
         yield at

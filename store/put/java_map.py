@@ -33,7 +33,7 @@ class JavaMap(dict[str, str]):
             self.put(name, value)
 
     def copy(self) -> JavaMap:
-        """Another map with the same entries in the same places."""
+        """Return another map with the same entries in the same places."""
         other = JavaMap(self._first_capacity)
         other.capacity = self.capacity
         other.update(self)

@@ -62,7 +62,7 @@ class _Bucket:
         self._root_to_front()
 
     def split(self, bit: int) -> tuple[_Bucket, _Bucket]:
-        """Its two halves in a table twice as large."""
+        """Return the bucket's two halves in a table twice as large."""
         halves = [_Bucket([node for node in self.nodes if bool(node.hash & bit) is high]) for high in (False, True)]
         if self.root is None:
             return halves[0], halves[1]
@@ -99,7 +99,7 @@ class _Bucket:
         return parent
 
     def _balance(self, node: _Node) -> None:
-        """balanceInsertion."""
+        """Balance the tree after an insertion, like HashMap.balanceInsertion."""
         node.red = True
         while (parent := node.parent) is not None and parent.red and (grand := parent.parent) is not None:
             is_left = parent is grand.left
@@ -143,7 +143,7 @@ class _Bucket:
 
 
 class _Table:
-    """The buckets."""
+    """The table of a HashMap."""
 
     def __init__(self, capacity: int) -> None:
         self.buckets: list[_Bucket] = [_Bucket([]) for _ in range(capacity)]

@@ -14,7 +14,7 @@ OP_BYTES_MAX, OP_INTERVAL_MS = 4096, 3000  # transactionOpMsgMaxSize, transactio
 
 @dataclass
 class _Queue:
-    """What is pending for one queue of halves."""
+    """The pending op messages of one queue of halves."""
 
     last_write_ms: int
     parts: deque[str] = field(default_factory=deque)
@@ -44,7 +44,7 @@ class OpBatches:
         return written
 
     def next_due_ms(self) -> int | None:
-        """When `due` has something to say at the latest; None while nothing is pending."""
+        """Return when `due` has something to say at the latest; None while nothing is pending."""
         times = [pending.last_write_ms + self._interval_ms for pending in self._queues.values() if pending.parts]
         return min(times, default=None)
 

@@ -15,7 +15,7 @@ POLICIES = {compat: line.put for compat, line in LINES.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the rules need to know of a broker: its settings, its topics."""
+    """The facts of a broker that the rules need: its settings, its topics."""
 
     policy: PutRules
     store_host: Host

@@ -101,7 +101,7 @@ class Stored:
 
     @property
     def delay_level(self) -> int:
-        """Its delay level, 0 without one. Raises InvalidMessage."""
+        """Return the message's delay level, 0 without one. Raises InvalidMessage."""
         return _delay_level(self.fields)
 
     @property
@@ -125,7 +125,7 @@ def java_int(text: str, name: str, low: int, high: int) -> int:
 
 
 def received(request: SendRequest, facts: Facts, unique_key: str) -> Stored:
-    """What a broker makes of a request that is not a batch, before it goes to the store. Raises InvalidMessage.
+    """Return what a broker makes of a request that is not a batch, before it goes to the store. Raises InvalidMessage.
 
     `unique_key` is the UNIQ_KEY given to a message that has none, where the broker does that.
     """
@@ -207,7 +207,7 @@ def half_message(stored: Stored, facts: Facts) -> Stored:
 
 
 def _moved(stored: Stored, topic: str, queue_id: int, facts: Facts) -> Stored:
-    """To another queue for the time being: its own is kept in properties, which are all written out again."""
+    """Move a message to another queue for the time being; its own is kept in properties, which are written anew."""
     stored.fields.put(REAL_TOPIC, stored.topic)
     stored.fields.put(REAL_QUEUE_ID, str(stored.queue_id))
     return replace(
@@ -216,13 +216,13 @@ def _moved(stored: Stored, topic: str, queue_id: int, facts: Facts) -> Stored:
 
 
 def hooked(stored: Stored, facts: Facts) -> Stored:
-    """What the store does to any message first: checks, and the way of delayed ones. Raises InvalidMessage."""
+    """Return what the store does to any message first: checks, and the way of delayed ones. Raises InvalidMessage."""
     _check(stored, facts)
     return _delayed(stored, facts) if stored.is_counted else stored
 
 
 def to_log(stored: Stored, facts: Facts) -> Stored:
-    """What the store does to a single message before it encodes it. Raises InvalidMessage."""
+    """Return what the store does to a single message before it encodes it. Raises InvalidMessage."""
     stored = hooked(stored, facts)
     _check_inner(stored, facts)  # once more: it may have another topic now
     if facts.appends_crc and PROPERTY_CRC in stored.fields:
@@ -258,7 +258,7 @@ def _delayed(stored: Stored, facts: Facts) -> Stored:
 
 
 def _check(stored: Stored, facts: Facts) -> None:
-    """What the store refuses before it looks any closer."""
+    """Check what the store refuses before it looks any closer. Raises InvalidMessage."""
     policy, topic_bytes = facts.policy, len(text_bytes(stored.topic))
     long_allowed = policy.long_retry_topics and stored.topic.startswith(RETRY_PREFIX)
     topic_max = MAX_TOPIC_BYTES_V2 if long_allowed else MAX_TOPIC_BYTES

@@ -48,7 +48,7 @@ def copy_of(message: Message, facts: Facts) -> Stored:
 
 
 def _real_queue(fields: JavaMap) -> tuple[str, int]:
-    """Where a message that was moved belongs. Raises InvalidMessage."""
+    """Return where a message that was moved belongs. Raises InvalidMessage."""
     if not fields.get(REAL_TOPIC):
         raise InvalidMessage(f"property {REAL_TOPIC}", "the stored message does not say where it belongs")
     return fields[REAL_TOPIC], java_int(fields.get(REAL_QUEUE_ID, ""), REAL_QUEUE_ID, 0, INT_MAX)
@@ -86,7 +86,7 @@ def op_message(queue_id: int, offsets: str, facts: Facts, now_ms: int) -> Stored
 
 
 def op_offsets(queue_offset: int, facts: Facts) -> str:
-    """What the end of one transaction adds to an op message."""
+    """Return what the end of one transaction adds to an op message."""
     return f"{queue_offset}{OP_SEPARATOR}" if facts.policy.ops_in_batches else str(queue_offset)
 
 

@@ -46,7 +46,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return int(last[0]["base_offset"]) + int(last[0]["count"]) if len(last) else 0
 
     def point_nowhere(self, start: int, end: int) -> None:
-        """A unit that tells no number would be none, so they stay as they are."""
+        """Do nothing: a unit without a message count would be invalid, so units stay as they are."""
 
     @staticmethod
     def _sound_count(entries: Entries, max_physical_offset: int) -> int:
@@ -58,7 +58,7 @@ class BatchConsumeQueue(ConsumeQueue):
 
 
 class BatchTopics:
-    """Which topics have batch queues, as the store's `config/topics.json` says now, or a directory of theirs."""
+    """Topics with batch queues: `config/topics.json` says so, or a directory of such queues is there."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

@@ -1,7 +1,7 @@
 """One queue while it is built: where it ends, and what of a range of records belongs behind that.
 
 Implements: ConsumeQueue.putMessagePositionInfo, BatchConsumeQueue.putBatchMessagePositionInfo (store-formats, 10 to 12)
-The records' own queue offsets say where an entry belongs, never a counter of ours.
+The records' own queue offsets say where an entry belongs, never a counter.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class Expired:
 
 
 class _Builder:
-    """What both kinds of queues have: their files, and the next queue offset."""
+    """The common part of both kinds of queues: their files, and the next queue offset."""
 
     files: ConsumeQueue
 
     def __init__(self, lanes: Lanes, name: tuple[bytes, int], end: int, max_physical_offset: int) -> None:
-        """It ends there; `name` is its topic and queue id."""
+        """Begin at the queue's end; `name` is its topic and queue id."""
         self._lanes, self.lane = lanes, lanes.add(*name)
         self.end, self.max_physical_offset = end, max_physical_offset
 
     @property
     def end(self) -> int:
-        """The next queue offset."""
+        """Return the next queue offset of this queue."""
         return int(self._lanes.words[self.lane, Lane.END])
 
     @end.setter
@@ -70,7 +70,7 @@ class _Builder:
 
     @property
     def slot(self) -> int:
-        """Its slot in a table of ends, or NO_SLOT."""
+        """Return the queue's slot in a table of ends, or NO_SLOT."""
         return int(self._lanes.words[self.lane, Lane.SLOT])
 
     @slot.setter
@@ -140,7 +140,7 @@ class PlainBuilder(_Builder):
         return findings
 
     def _append(self, entries: Entries) -> None:
-        """What comes next may be written where this was (`put_groups`), but for addresses of units."""
+        """Append the entries. Later ones may take the place of these (`put_groups`), but for addresses of units."""
         if self._lanes.open_max > 0 and self._ext is None:
             self.files.append(self.end, entries.tobytes(), self._keep_open)
         else:
@@ -163,7 +163,7 @@ class PlainBuilder(_Builder):
 
 
 class BatchBuilder(_Builder):
-    """A batch consume queue."""
+    """Builder of one batch consume queue."""
 
     def __init__(self, files: BatchConsumeQueue, from_offset: int, lanes: Lanes, name: tuple[bytes, int]) -> None:
         self.files = files

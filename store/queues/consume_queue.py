@@ -60,7 +60,7 @@ def queue_directories(consumequeue: Path) -> Iterator[tuple[str, int, Path]]:
 
 
 def queue_places(consumequeue: Path, topics: Iterable[str] | None = None) -> Iterator[tuple[str, int, str]]:
-    """As `queue_directories`, with plain paths, because there may be very many; of some topics, or of all."""
+    """Yield queues like `queue_directories`, with plain paths, as there may be very many; of some topics or all."""
     if not consumequeue.is_dir():
         if consumequeue.exists():
             raise ForeignFile(str(consumequeue), "a file in the place of the queues' directory")
@@ -117,7 +117,7 @@ class ConsumeQueue:
         return self._map_file(base)[0]
 
     def _map_file(self, base: int) -> tuple[Entries, int]:
-        """Also how many have blocks: what lies behind was never written, and is not to be looked at."""
+        """Map a file; also return how many entries have blocks: what lies behind was never written."""
         fd = file_io.open_file(self.directory / file_name(base), writable=False)
         try:
             mapping = mapped_files.map_file(fd, os.fstat(fd).st_size, writable=False)
@@ -146,7 +146,7 @@ class ConsumeQueue:
         return 0, None
 
     def _file(self, base: int) -> Entries:
-        """As `map_file`; a small one is read, which is done before it would be mapped: there may be very many."""
+        """Return a file's entries like `map_file`; a small file is read, which is faster: there may be very many."""
         if self.file_bytes > SMALL_FILE_BYTES:
             entries, written = self._map_file(base)
             return entries[:written]
@@ -162,7 +162,7 @@ class ConsumeQueue:
 
     @property
     def min_offset(self) -> int:
-        """The first queue offset that has a message of its own; `max_offset` when there is none."""
+        """Return the first queue offset that has a message of its own; `max_offset` without one."""
         bases = self.bases()
         if not bases:
             return 0
@@ -248,7 +248,7 @@ class ConsumeQueue:
 
     @staticmethod
     def _sound_count(entries: Entries, max_physical_offset: int) -> int:
-        """How many entries from the first one on make sense."""
+        """Return how many entries from the first one on make sense."""
         offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
         nowhere = (sizes == PREFILL_SIZE) & (offsets == 0)
         ends = np.where(nowhere, 0, offsets + sizes)
@@ -260,7 +260,7 @@ class ConsumeQueue:
 
 
 def _count_below(entries: Entries, physical_offset: int) -> int:
-    """How many entries from the file's beginning are there and lie below `physical_offset`, by bisection."""
+    """Return how many entries from the file's beginning are there and lie below `physical_offset`, by bisection."""
     low, high = 0, len(entries)
     while low < high:
         middle = (low + high) // 2

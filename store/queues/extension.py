@@ -63,7 +63,7 @@ class QueueExt:
     """The units of one queue; `position` is where the next record's unit is, or will be."""
 
     def __init__(self, directory: Path, file_bytes: int) -> None:
-        """Raises QueueFileMismatch for files of another length."""
+        """Begin at the first unit. Raises QueueFileMismatch for files of another length."""
         self.directory, self._file_bytes = directory, file_bytes
         self.position = 0
         self.findings: list[str] = []
@@ -100,7 +100,7 @@ class QueueExt:
         return ExtUnit(position, size, tags_code, stored_ms, bytes(view[at + UNIT_BYTES : at + size]))
 
     def units(self, position: int = 0) -> Iterator[ExtUnit]:
-        """All units from `position`, where one begins, in order."""
+        """Yield all units from `position`, where one begins, in order."""
         while True:
             unit = self.read(position)
             if unit is None:
@@ -113,7 +113,7 @@ class QueueExt:
             position += unit.size
 
     def _map(self, base: int) -> memoryview | None:
-        """The bytes of a file; None when there is none."""
+        """Return the bytes of a file; None where the file does not exist."""
         if self._mapped is None or self._mapped[0] != base:
             try:
                 fd = file_io.open_file(self.directory / file_name(base), writable=False)
@@ -126,7 +126,7 @@ class QueueExt:
         return self._mapped[1]
 
     def _behind(self, position: int) -> int | None:
-        """Where units go on when none lies at `position`: the next file that there is. None: they end here."""
+        """Return where units go on when none lies at `position`: the next file that there is. None: they end here."""
         base = position - position % self._file_bytes
         view = self._map(base)
         at = position - base
@@ -160,7 +160,7 @@ class QueueExt:
         return is_whole
 
     def put(self, tags_codes: Words, store_timestamps_ms: Words) -> Words:
-        """What the entries of these records say instead of their tags codes: the addresses of their units."""
+        """Return what the entries of these records say instead of their tags codes: the addresses of their units."""
         codes = tags_codes.copy()
         done = 0
         while done < len(codes):
@@ -215,7 +215,7 @@ class QueueExt:
         return count
 
     def _write(self, path: Path, data: bytes, at: int) -> None:
-        """All of it or nothing: a part of a unit would be taken for another record's, and stay."""
+        """Write all bytes, or none: a part of a unit would be taken for another record's, and stay."""
         try:
             os.close(file_io.write_into_sparse(path, data, at, self._file_bytes))
         except OSError as error:
@@ -225,7 +225,7 @@ class QueueExt:
 
 
 def _last_address(queue: ConsumeQueue, start: int, end: int) -> int | None:
-    """Where the unit of the last entry of [start, end) that has one lies."""
+    """Return where the unit of the last entry of [start, end) that has one lies."""
     per_file = queue.file_bytes // queue.dtype.itemsize
     while end > start:
         low = max(start, end - per_file)

@@ -41,8 +41,10 @@ class Lane(IntEnum):
 
 
 class Grouping(IntEnum):
-    """How far it came: rows TAKEN (all, or as many as may open queues), of so many QUEUES, of which so many are LEFT to
-    the caller; the GROUP whose file could not be written."""
+    """The progress of a grouping: rows TAKEN (all, or as many as may open queues), of so many QUEUES.
+
+    So many of them are LEFT to the caller; the file of GROUP could not be written.
+    """
 
     TAKEN, QUEUES, LEFT, GROUP = 0, 1, 2, 3
 
@@ -194,7 +196,7 @@ def put_groups(
         own[Lane.END], own[Lane.IS_USED] = end + count, 1
         own[Lane.REACHED] = base_offset + last[Row.POSITION] + last[Row.SIZE]
         if own[Lane.SLOT] >= 0:
-            store_release(ends, own[Lane.SLOT], end + count)
+            store_release(ends, own[Lane.SLOT], end + count)  # after the entries are in the file
         group[Group.IS_DONE] = 1
         state[Grouping.LEFT] -= 1
     return 0

@@ -36,7 +36,7 @@ class Lanes:
 
     @property
     def open_files(self) -> int:
-        """How many descriptors are held."""
+        """Return the number of descriptors that are held."""
         return len(self._open)
 
     def add(self, topic: bytes, queue_id: int) -> int:
@@ -82,7 +82,7 @@ class Lanes:
             row[Lane.IS_USED] = 0
 
     def close(self) -> None:
-        """Close all files."""
+        """Close the files of all lanes."""
         for lane in self._open:
             os.close(int(self.words[lane, Lane.FD]))
             self.words[lane, Lane.FD] = CLOSED

@@ -18,7 +18,7 @@ RISE = 8  # after a quick turn the next one may cost an eighth more
 
 
 class Opening:
-    """Of one process. `clock`: the CPU time of its thread."""
+    """Number of queues that one process opens in a turn. `clock`: the CPU time of its thread."""
 
     def __init__(self, budget_max: int = NO_BUDGET, clock: Callable[[], int] = time.thread_time_ns) -> None:
         self.budget = self._most = budget_max

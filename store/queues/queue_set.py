@@ -2,7 +2,7 @@
 
 Implements: CommitLogDispatcherBuildConsumeQueue, ConsumeQueueStore.findOrCreateConsumeQueue, multi-dispatch
 spec: store-formats, sections 10 to 12 and 20
-A topic has batch consume queues when its configuration or a directory of theirs says so, and, where nobody knows the
+A topic has batch consume queues when its configuration or such a directory says so, and, where nobody knows the
 topic (a slave without its master's topics.json), when the first record seen of it is an inner batch; else plain ones.
 """
 
@@ -47,7 +47,7 @@ FURTHER_ROWS = 128  # are looked at in a turn behind a log that grows where some
 
 @dataclass(frozen=True, slots=True)
 class QueueKinds:
-    """Which kinds of queues there are besides the plain ones, and how long their files are."""
+    """Kinds of queues beside the plain ones, and the length of their files."""
 
     ext_file_bytes: int = 0  # enableConsumeQueueExt; 0: no extensions
     batch_file_bytes: int = BATCH_FILE_BYTES
@@ -61,7 +61,7 @@ PLAIN_QUEUES = QueueKinds()
 
 
 class EndsTable(Protocol):
-    """Who is shown where queues end, once what lies before is in their files."""
+    """A table that shows where queues end, once what lies before is in their files."""
 
     next_offsets: Words  # by slot
 
@@ -107,7 +107,7 @@ class _Grouped:
         return row
 
     def rows_of(self, number: int) -> Words:
-        """All rows of a group."""
+        """Return the rows of one group."""
         if self._order is None:
             order = np.argsort(self.rows[:, Row.GROUP], kind="stable")
             self._order = order[np.count_nonzero(self.rows[:, Row.GROUP] < 0) :]  # without those of no queue
@@ -156,7 +156,7 @@ class QueueSet:
 
     @property
     def skipped_to(self) -> int:
-        """What `skip_to` was told last, or 0."""
+        """Return the offset given to the last `skip_to`, or 0."""
         return self._expired.below
 
     def close(self) -> None:
@@ -165,17 +165,17 @@ class QueueSet:
 
     @property
     def passed_on(self) -> int:
-        """Which special rows only `put` can put."""
+        """Return the kinds of special rows that only `put` can put."""
         return int(Special.TAGS_NOT_ASCII | (Special.INNER_PROPERTIES if self._kinds.multi_dispatch else 0))
 
     @property
     def known(self) -> int:
-        """How many queues there are."""
+        """Return the number of queues."""
         return len(self._lanes)
 
     @property
     def taken(self) -> int:
-        """How many rows were grouped."""
+        """Return the number of rows that were grouped."""
         return int(self._state[Grouping.TAKEN])
 
     def failure(self, number: int) -> OSError:
@@ -185,7 +185,7 @@ class QueueSet:
         return OSError(number, os.strerror(number), str(builder.files.directory))
 
     def words(self) -> tuple[Words, Words, Bytes, Words, Bytes, Words, Words, int, Words]:
-        """What its kernels work on."""
+        """Return the arrays on which the kernels work."""
         lanes = self._lanes
         return (
             self._table, self._groups, self._entries, lanes.words, lanes.names, lanes.places, self._end_words,
@@ -220,7 +220,7 @@ class QueueSet:
         return self.taken
 
     def put_left(self, segment: Segment, rows: Words, special: Words | None, from_offset: int) -> None:
-        """Of these rows, which are grouped, those that are not written yet. `special`: may have further queues."""
+        """Put what of these grouped rows is not written yet. `special`: rows that may have further queues."""
         opened, known, began_ns = self._lanes.opened, len(self._lanes), self.opening.now_ns()
         self._put_left(segment, rows, special, from_offset)
         self.opening.note(self._lanes.opened - opened, len(self._lanes) - known, began_ns)
@@ -291,7 +291,7 @@ class QueueSet:
         return PlainBuilder(plain, from_offset, self._lanes, key, self._expired, ext)
 
     def _count_messages(self, segment: Segment, rows: Words, share: Share) -> None:
-        """How many messages each record of a batch queue stands for, and the queue offset of the first."""
+        """Find how many messages each record of a batch queue stands for, and the queue offset of the first."""
         bases, counts = rows[:, Row.QUEUE_OFFSET].copy(), np.ones(len(rows), np.int64)
         inner = np.flatnonzero(rows[:, Row.SPECIAL] & Special.INNER_PROPERTIES)
         for number, row in zip(inner.tolist(), rows[inner].tolist(), strict=True):
@@ -361,7 +361,7 @@ def _properties_of(segment: Segment, row: list[int]) -> dict[str, str]:
 
 
 def _further_share(entries: list[tuple[int, int, int, int]]) -> Share:
-    """What multi-dispatch gives to a queue: (log offset, size, tags code, queue offset) each, never with a unit."""
+    """Return what multi-dispatch gives to a queue: (log offset, size, tags code, queue offset) each, without units."""
     queue_offsets = np.array([queue_offset for *_, queue_offset in entries], np.int64)
     of_queue = np.array([entry[:3] for entry in entries], CQ_DTYPE)
     places = of_queue["physical_offset"].astype(np.int64)

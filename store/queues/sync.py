@@ -29,7 +29,7 @@ NO_TIME = -1  # of a file that was synced, but may have changed since without a 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the queues hold of the log below some offset."""
+    """The totals of what the queues hold of the log below some offset."""
 
     queues: int = 0  # with entries
     entries: int = 0
@@ -69,7 +69,7 @@ def every_queue(root: Path, file_bytes: int) -> Iterator[ConsumeQueue]:
 
 
 class QueueSync:
-    """Which queue files are on disk as they are now."""
+    """Queue files that have changed since they were last on disk."""
 
     def __init__(self, root: Path, file_bytes: int) -> None:
         self._root, self._file_bytes = root, file_bytes
@@ -102,10 +102,10 @@ class QueueSync:
         return synced
 
     def _sync_all(self, between: Callable[[], object]) -> bool:
-        """Sync the whole file system, in one wait instead of thousands; False when that cannot vouch for our files.
+        """Sync the whole file system in one wait, not thousands; False when that cannot vouch for the queues' files.
 
-        Held open from the beginning, the descriptor is told every error since then. Whose it was it does not say: the
-        files one by one do.
+        Held open from the beginning, the descriptor reports every error since then. It does not say which file had it:
+        only syncing them one by one does.
         """
         if self._file_system is None:
             return False
@@ -126,13 +126,13 @@ class QueueSync:
         return files
 
     def _new_directories(self, changed: list[tuple[Path, int]]) -> list[Path]:
-        """Where names are new: each queue's, topic's and kind's directory, once, the innermost first."""
+        """Return where names are new: each queue's, topic's and kind's directory, once, the innermost first."""
         holding = {path.parent for path, _ in changed if path not in self._synced_mtime_ns}
         candidates = {above for directory in holding for above in (directory, *directory.parents[:3])}
         return sorted(candidates, key=lambda directory: len(directory.parts), reverse=True)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor of the file system."""
         fd, self._file_system = self._file_system, None
         if fd is not None:
             os.close(fd)
@@ -147,7 +147,7 @@ class QueueSync:
         return files
 
     def _ext_of(self, directory: Path) -> Path:
-        """Where the extension of a queue is, if it has one."""
+        """Return where the extension of a queue is, if it has one."""
         return self._root.parent / QUEUE_EXTENSIONS / directory.parent.name / directory.name
 
     def _has_grown(self, queue: ConsumeQueue, least_pages: int) -> bool:

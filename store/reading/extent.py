@@ -1,4 +1,4 @@
-"""What a reader may read of a store, whoever serves it: the cursors of a running broker, else the log's own end.
+"""What a reader may read of a store: up to the cursors of a running broker, else to the log's own end.
 
 Spark and the log tools ask here, on the machine of the store. A broker runs exactly if the store's own pointer file is
 held (see store.files.pointer). Without one the end is found by read-only recovery (only then is the compiled kernel
@@ -49,7 +49,7 @@ class Running:
 
     @property
     def region_directory(self) -> Path:
-        """Where its shared memory lies.
+        """Return where its shared memory lies.
 
         Raises BrokerOutOfReach when it is not to be seen here, RegionMissing when the broker has stopped by now.
         """
@@ -60,7 +60,7 @@ class Running:
         raise BrokerOutOfReach(str(self.store_root), self.said)
 
     def counters(self) -> Counters:
-        """Its counters, read-only. Raises RegionMissing when it has stopped by now, BrokerOutOfReach."""
+        """Return the broker's counters, read-only. Raises RegionMissing when it has stopped, BrokerOutOfReach."""
         from ipc.counters import Counters  # loads numpy, which to find no broker does not need
 
         return Counters.attach(self.region_directory / COUNTERS_FILE)
@@ -83,7 +83,7 @@ class Range:
 
 
 def running(store_root: Path | str) -> Running | None:
-    """The broker on this store, None when there is none. Raises NotAStore when the pointer file is not one."""
+    """Return the broker on this store; None without one. Raises NotAStore for an invalid pointer file."""
     broker = pointer.read(Path(store_root))
     if broker is None or not broker.is_alive:
         return None
@@ -106,14 +106,14 @@ def require_running(store_root: Path | str) -> Running:
 
 
 def require_idle(directory: StoreDirectory) -> None:
-    """Raises StoreLocked when a broker runs on that store."""
+    """Raise StoreLocked when a broker runs on the store."""
     broker = running(directory.root)
     if broker is not None:
         raise StoreLocked(str(directory.lock_path), broker.pid)
 
 
 def tell_unreached(error: Exception) -> None:
-    """Say once why a reader does without a broker that runs; that it has stopped just now is nothing to be told."""
+    """Warn once why a reader does without a running broker; a broker that has just stopped is not worth a warning."""
     if isinstance(error, BrokerOutOfReach):
         pointer.say_once(f"{error}; until then the log is read without it: slower, and up to where its records end")
 

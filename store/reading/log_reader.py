@@ -60,7 +60,10 @@ def open_log(root: Path | str) -> LogReader:
 
 
 def _end(files: SegmentFiles, bases: list[int]) -> int:
-    """Where the records of the last segment that has any end. Raises CorruptRecord where the log begins with none."""
+    """Return where the records of the last segment that has any end.
+
+    Raises CorruptRecord where the log begins with none.
+    """
     for base in reversed(bases):
         with files.open(base) as segment:
             first = inspect(segment.view, 0, base, check_body_crc=False)

@@ -19,7 +19,7 @@ BASE_AT, COUNT_AT = (int(BATCH_DTYPE.fields[name][1]) for name in ("base_offset"
 
 
 class UnitColumn(IntEnum):
-    """Columns of a row."""
+    """Columns of a unit's row."""
 
     PHYSICAL_OFFSET, SIZE, TAGS_CODE, QUEUE_OFFSET, MESSAGES = 0, 1, 2, 3, 4
 

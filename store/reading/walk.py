@@ -20,7 +20,7 @@ _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]", re.DOTALL)  # record.MAGIC_V1 an
 
 
 class Step(NamedTuple):
-    """What lies at `physical_offset`; `record` is empty unless a record's bytes are known."""
+    """The finding at `physical_offset`; `record` is empty unless a record's bytes are known."""
 
     physical_offset: int
     record: memoryview
@@ -30,7 +30,7 @@ class Step(NamedTuple):
 def walk(
     files: SegmentFiles, start: int, end: int | None = None, *, check_body_crc: bool = False
 ) -> Iterator[Step]:
-    """Every record and blank record from `start`, a record's first byte, below `end`.
+    """Yield every record and blank record from `start`, a record's first byte, below `end`.
 
     The last step is of another kind (end of log, corrupt, incomplete) unless `end` or the last segment's end is
     reached. Raises OffsetOutOfRange, MissingSegment, SegmentSizeMismatch.

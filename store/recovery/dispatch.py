@@ -1,9 +1,9 @@
 """Builds consume queues from the log: whatever range it is given, as often as it is given.
 
 Implements: the dispatchers of ReputMessageService (spec: store-formats, 10 to 12 and 20)
-The records' own queue offsets say where an entry belongs, never a counter of ours: so a slave builds the queues of its
-master, and a range dispatched twice changes nothing. A queue is looked up when the first record for it comes; what it
-then holds of records at or above that point (a killed dispatcher's work) is written again, the same bytes.
+The records' own queue offsets say where an entry belongs, never a counter: so a slave builds the queues of its master,
+and a range dispatched twice changes nothing. A queue is looked up when the first record for it comes; what it then
+holds of records at or above that point (a killed dispatcher's work) is written again, the same bytes.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Dispatcher:
             self._segment = None
 
     def skip_to(self, physical_offset: int) -> None:
-        """What lies below has expired and is passed over: queues begin anew behind it, at their records' numbers."""
+        """Skip what lies below, which has expired: queues begin anew behind it, at their records' numbers."""
         self._queues.skip_to(physical_offset)
 
     def dispatch(self, from_offset: int, to_offset: int) -> int:
@@ -109,7 +109,7 @@ class Dispatcher:
         return from_offset
 
     def dispatch_batch(self, from_offset: int, to_offset: int) -> int:
-        """One batch of `dispatch`: at most `rows_max` records of one segment."""
+        """Dispatch one batch: at most `rows_max` records of one segment."""
         segment = self._open(from_offset)
         base, turn = segment.base_offset, self._turn
         limit = min(to_offset, segment.end_offset) - base
@@ -122,7 +122,7 @@ class Dispatcher:
 
     @property
     def queues(self) -> int:
-        """How many queues it knows."""
+        """Return the number of queues that it knows."""
         return self._queues.known
 
     def is_ready(self, from_offset: int) -> bool:
@@ -131,7 +131,7 @@ class Dispatcher:
         return self._is_turned and segment is not None and segment.base_offset <= from_offset < segment.end_offset
 
     def turn_words(self) -> tuple[Any, ...]:
-        """What `turn_kernel.take` works on."""
+        """Return the arguments on which `turn_kernel.take` works."""
         assert self._segment is not None
         segment, queues = self._segment, self._queues
         index = NO_INDEX if self._index is None else self._index.words()
@@ -139,7 +139,7 @@ class Dispatcher:
         return *own, *queues.words(), *index
 
     def finish(self, from_offset: int, to_offset: int) -> int:
-        """What is left of a batch that was taken; how far it came."""
+        """Do what is left of a batch that was taken; return the offset that it came to."""
         assert self._segment is not None
         segment, base = self._segment, self._segment.base_offset
         limit = min(to_offset, segment.end_offset) - base
@@ -156,7 +156,7 @@ class Dispatcher:
         return base + int(position)
 
     def _put(self, segment: Segment, count: int, done: int, from_offset: int) -> int:
-        """What is not done yet of these rows; how many of them are."""
+        """Do what is not done yet of these rows; return how many are."""
         rows = self._rows
         if done == Done.SCANNED:
             if self._delays_ms is not None:

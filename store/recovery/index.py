@@ -36,7 +36,7 @@ def recover_index(
 
 
 class _IndexRecovery:
-    """One recovery of one index."""
+    """Recovery of one index."""
 
     def __init__(self, index: IndexService, files: SegmentFiles, min_offset: int, max_offset: int) -> None:
         self._index, self._files, self._min_offset, self._max_offset = index, files, min_offset, max_offset
@@ -84,7 +84,7 @@ class _IndexRecovery:
         return offset
 
     def _holds(self, path: Path, count: int, offset: int, clean: bool) -> bool:
-        """Whether the file's entries below `count` are what was there at the checkpoint, as far as that can be told.
+        """Return whether the file's entries below `count` are those of the checkpoint, as far as the file shows it.
 
         After a power cut slots, entries and header may be of different moments: the first are made again, of the others
         only what the checkpoint noted is taken.
@@ -140,7 +140,7 @@ class _IndexRecovery:
         self.findings.append(f"{len(paths)} index files are built again from the log: {because}")
 
     def _start_by_files(self, checkpoint: Checkpoint, clean: bool) -> int:
-        """Where the dispatch goes on by RocketMQ's rules; the last record that is in the index is put again."""
+        """Return where the dispatch goes on by RocketMQ's rules; the last record that is in the index is put again."""
         deleted = self._index.load(clean=clean, index_msg_timestamp_ms=checkpoint.index_msg_timestamp_ms)
         if deleted:
             self.findings.append(f"{len(deleted)} index files later than the checkpoint are built again from the log")
@@ -162,7 +162,7 @@ class _IndexRecovery:
         return IndexFile.open(paths[-1], self._index.geometry).header.end_physical_offset if paths else -1
 
     def _stored_at(self, offset: int) -> int | None:
-        """The store time of the record at that offset, None when there is none."""
+        """Return the store time of the record at an offset; None where there is no record."""
         if not self._min_offset <= offset < self._max_offset:
             return None
         return log_end.store_timestamp_ms(self._files, offset)

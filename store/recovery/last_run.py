@@ -21,13 +21,13 @@ from store.files.pointer import COUNTERS_FILE, Pointer
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """What is known of it; by default nothing."""
+    """The facts known of the last run; by default nothing."""
 
     same_boot: bool = False  # only its processes ended
     power_cut: bool = False  # the machine did, or the store was copied, or the disk failed
     flushed_offset: int = 0  # the log was on disk up to there at least: a record boundary
     written_to: int | None = None  # where the log ended, in the regions that its processes left
-    disk_failed: bool = False  # the kernel may not have told yet whose pages it lost
+    disk_failed: bool = False  # the kernel may not have reported yet which pages it lost
     is_copy: bool = False  # the store was copied; unless its broker had stopped, `flushed_offset` is of another moment
 
     def as_failed(self) -> LastRun:
@@ -36,7 +36,7 @@ class LastRun:
 
 
 def read(directory: StoreDirectory) -> LastRun:
-    """What the mark, the pointer and the regions say. Raises NotAStore for a pointer file that is none."""
+    """Return what mark, pointer and regions show. Raises NotAStore for an invalid pointer file."""
     note, broker = flushed_mark.read(directory), pointer.read(directory.root)
     if note is None:
         if broker is None:
@@ -56,7 +56,7 @@ def read(directory: StoreDirectory) -> LastRun:
 
 
 def _counts(note: flushed_mark.Note, directory: StoreDirectory) -> bool:
-    """Whether the checkpoint is one of ours, or still the one that our broker began with."""
+    """Return whether the checkpoint is Slipstream's, or still the one with which its broker began."""
     is_ours = checkpoint_file.read(directory.checkpoint).flushed_offset is not None
     return is_ours or checkpoint_file.sum_of_times(directory.checkpoint) == note.checkpoint_sum
 

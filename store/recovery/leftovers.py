@@ -37,7 +37,7 @@ def no_queues(_topic: str, _queue_id: int, _physical_offset: int) -> int:
 
 
 class Leftovers:
-    """Asked along a walk that begins at `start`; looks at the log again only where a record is older than its
+    """Finds leftover records along a walk that begins at `start`; looks back only where a record is older than its
     predecessor. `queue_end(topic, queue id, offset)`: how many entries a consume queue has of records below an offset.
     """
 

@@ -47,7 +47,7 @@ class Dirty:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """What was found where the records end."""
+    """The findings where the records end."""
 
     offset: int  # the first byte that is not in a sound record
     path: str  # the file it lies in
@@ -76,7 +76,7 @@ def store_timestamp_ms(files: SegmentFiles, physical_offset: int) -> int | None:
 
 
 def bytes_missing(files: SegmentFiles, start: int, end: int) -> int | None:
-    """How many bytes the last record lacks of a log that ends at `end`; None where that cannot be told.
+    """Return how many bytes the last record lacks of a log that ends at `end`; None where that is unknown.
 
     A record, or a blank record, begins at `start`.
     """
@@ -108,8 +108,10 @@ def first_base_to_walk(files: SegmentFiles, bases: Sequence[int], checkpoint: Ch
 
 
 def first_record_to_walk(files: SegmentFiles, base: int, floor: int) -> int:
-    """Where in the segment `base` the walk begins, if everything below `floor` was on disk: not far before it, so that
-    the walk's length does not depend on how full the segment is."""
+    """Return where in the segment `base` the walk begins, if everything below `floor` was on disk.
+
+    Not far before it, so that the walk's length does not depend on how full the segment is.
+    """
     low = min(floor, base + files.segment_bytes) - LOOK_BACK_BYTES
     if low <= base:
         return base
@@ -128,7 +130,7 @@ def find_end(
     its text ends in zeros, nor, after a `power_cut`, any record whose text has nothing but zeros from one of its last
     bytes in a page up to the page's end: so it looks when the last bytes, or those of a page, never came to disk.
     `stored_before_ms`, `queue_end`: what is known of the log before `start`, so that records left over from an earlier
-    use of the bytes are told from its own.
+    use of the bytes are distinguished from its own.
     """
     walk = _Walk(check_crc, whole_to, power_cut, Leftovers(files, start, queue_end), stored_before_ms)
     first = max(0, sum(base <= start for base in bases) - 1)
@@ -195,7 +197,7 @@ class _Walk:
             position = reached
 
     def _good_rows(self, segment: Segment, count: int) -> int:
-        """How many of the first `count` rows are of this log; `reason` tells about the next one."""
+        """Return how many of the first `count` rows are of this log; `reason` tells about the next one."""
         rows = self.rows[:count]
         if not self.is_sound(segment, count):
             rows = rows[: int(kernel.first_bad_crc(segment.array, rows, count))]

@@ -47,7 +47,7 @@ def require(directory: StoreDirectory, bases: Sequence[int]) -> None:
 
 
 def missing(directory: StoreDirectory, bases: Sequence[int]) -> str:
-    """Why it is known that files of the log are missing; empty where nothing says so. Raises OwnFileDamaged."""
+    """Return why files of the log are known to be missing; empty where nothing says so. Raises OwnFileDamaged."""
     checkpoint, mark = checkpoint_file.read(directory.checkpoint), flushed_mark.read(directory)
     if bases:
         flushed = _flushed(checkpoint, mark)
@@ -63,7 +63,7 @@ def _flushed(checkpoint: Checkpoint, mark: flushed_mark.Note | None) -> int:
 
 
 def _said(directory: StoreDirectory, checkpoint: Checkpoint, mark: flushed_mark.Note | None) -> str:
-    """What tells of a log, the cheapest first."""
+    """Return what tells of a log, the cheapest first."""
     if flushed := _flushed(checkpoint, mark):
         return f"checkpoint or mark say that it was on disk up to offset {flushed}"
     if checkpoint.physic_msg_timestamp_ms > 0:

@@ -66,7 +66,7 @@ class QueueRecovery:
     def cut(self, files: SegmentFiles, min_offset: int, max_offset: int, checkpoint: Checkpoint) -> None:
         """Cut every queue to its sound entries below the log's end; after a power cut, to those of the checkpoint.
 
-        Without one of ours none of what the log still tells is known to be on disk.
+        Without a Slipstream checkpoint, nothing that the log still shows is known to be on disk.
         """
         file_io.remove_tree(_beside(self.root))  # a killed recovery's
         known = checkpoint.flushed_offset
@@ -115,7 +115,7 @@ class QueueRecovery:
         """Dispatch what the queues lack."""
         start = checkpoint.flushed_offset
         if start is None or not min_offset <= start <= max_offset:
-            start = min_offset  # nobody has told us up to where the queues are complete: once, look at all of the log
+            start = min_offset  # how far the queues are complete is unknown: look at all of the log, once
         elif self._rebuild is None:
             held = totals(self.root, self._file_bytes, start)
             if (held.queues, held.entries) != (checkpoint.queues, checkpoint.entries):
@@ -192,15 +192,17 @@ def _keep_expired(queue: ConsumeQueue, min_offset: int) -> bool:
 
 
 def _refit(queue: ConsumeQueue, min_offset: int) -> bool:
-    """For files of another length (mappedFileSizeConsumeQueue was changed) one of this length, at once, that ends where
-    the records that have not expired begin; False when nobody can tell."""
+    """Replace files of another length by one of this length that ends where records have not expired.
+
+    That follows a change of mappedFileSizeConsumeQueue. False when the end is unknown.
+    """
     try:
         end = ConsumeQueue.open(queue.directory).end_below(min_offset)
     except QueueFileMismatch:
         return False
     if not end:
         return False
-    beside = _beside(queue.directory.parents[1]) / "queue"  # no name of ours among the topics, which RocketMQ reads
+    beside = _beside(queue.directory.parents[1]) / "queue"  # not among the topics, which RocketMQ reads
     file_io.remove_tree(beside)
     per_file = queue.file_bytes // queue.dtype.itemsize
     ConsumeQueue(beside, queue.file_bytes).point_nowhere((end - 1) // per_file * per_file, end)
@@ -217,7 +219,7 @@ def _refit(queue: ConsumeQueue, min_offset: int) -> bool:
 
 
 def _beside(root: Path) -> Path:
-    """Where a queue is made that is to take another's place."""
+    """Return where a queue is made that is to take another's place."""
     return root.with_name(root.name + REFIT_SUFFIX)
 
 
@@ -252,7 +254,7 @@ def _is_record_of(segment: Segment, position: int, size: int, topic: str, queue_
 
 
 def queue_end_below(root: Path, file_bytes: int | None, topic: str, queue_id: int, physical_offset: int) -> int:
-    """How many entries that consume queue has of records below an offset; 0 when it is not there or unsound."""
+    """Return how many entries that consume queue has of records below an offset; 0 when it is not there or unsound."""
     if not is_file_name(topic):
         return 0
     try:

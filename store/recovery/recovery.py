@@ -48,7 +48,7 @@ ROTS_PASSED_MAX = 64
 
 
 class Verdict(Enum):
-    """What lies at the end of the records."""
+    """The kinds of what lies at the end of the records."""
 
     END = "end"
     TORN = "torn"
@@ -72,7 +72,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class _Trust:
-    """How far a log is believed before it is looked at. Offsets are record boundaries but for `whole_to`."""
+    """The trust in a log before it is looked at. Offsets are record boundaries but for `whole_to`."""
 
     floor: int  # below, everything was on disk
     whole_to: int  # a record that ends here or below came into the file as it was put
@@ -81,8 +81,11 @@ class _Trust:
 
     @classmethod
     def of(cls, last: LastRun, checkpoint: Checkpoint, *, clean: bool, is_slave: bool) -> _Trust:
-        """From what is known of the last run. A writer makes a record valid once it is whole, so that within one boot
-        none is torn; a slave's receiver was sent parts of records."""
+        """Return what may be trusted after the last run.
+
+        A writer makes a record valid once it is whole, so within one boot no record is torn; a slave's receiver was
+        sent parts of records.
+        """
         floor = max(last.flushed_offset, checkpoint.flushed_offset or 0)
         whole_to = floor
         if last.same_boot and last.written_to is not None:
@@ -121,7 +124,7 @@ def recover_read_only(
 ) -> Recovered:  # fmt: skip
     """The same decision on a store that nobody serves, writing nothing; bit rot is in `rot`, the log ends before it.
 
-    `named`: the log's files, where who asks has just looked. With `beyond_rot` the end is the one behind all rot, for
+    `named`: the log's files, where the caller has just listed them. With `beyond_rot` the end is behind all rot, for
     readers that tell of it where they come by.
     Raises NotAStore, LogMissing, SegmentSizeMismatch, MissingSegment.
     """
@@ -213,7 +216,10 @@ def recover(
 
 
 def _of_this_log(last: LastRun, checkpoint: Checkpoint, *, clean: bool) -> tuple[LastRun, Checkpoint]:
-    """What of them counts: nothing in a copy that was made while a broker ran, so that all of its log is looked at."""
+    """Return what counts of the last run.
+
+    Nothing does in a copy that was made while a broker ran, so that all of its log is looked at.
+    """
     if last.is_copy and not clean:
         return replace(last, flushed_offset=0), Checkpoint()
     return last, checkpoint
@@ -222,7 +228,7 @@ def _of_this_log(last: LastRun, checkpoint: Checkpoint, *, clean: bool) -> tuple
 def _settled(
     last: LastRun, directory: StoreDirectory, files: SegmentFiles, trust_by: Callable[[LastRun], _Trust], *, clean: bool
 ) -> LastRun:
-    """What is known of the last run once the disk was asked. Raises NotOnDisk."""
+    """Return what is known of the last run once the disk was asked. Raises NotOnDisk."""
     if not clean and settle(files, files.base_offsets(), trust_by(last).floor):
         last = last.as_failed()
     if last.disk_failed:
@@ -258,7 +264,7 @@ def settle(files: SegmentFiles, bases: Sequence[int], floor: int) -> bool:
 
     A broker that could not flush leaves pages which the kernel calls clean although the disk never took them: they
     would pass every check, be called flushed, and be gone with the next power cut. So they are read again.
-    True when the kernel lost some and had told nobody: the first fdatasync hears of that, the second of today's disk.
+    True when the kernel lost some and had not reported it: the first fdatasync reports that, the second the disk today.
     """
     has_failed = False
     for base in bases:
@@ -300,7 +306,7 @@ def _is_synced(fd: int) -> bool:
 
 
 def _sync(files: SegmentFiles, bases: Sequence[int]) -> None:
-    """What was walked is about to be published as flushed, so it has to be."""
+    """Sync what was walked, which is about to be published as flushed."""
     for base in bases:
         file_io.sync_data_of(files.path_of(base))
 

@@ -18,13 +18,13 @@ from store.queues.group_kernel import Grouping, group_rows, put_groups
 
 
 class TurnWord(IntEnum):
-    """What a turn says: where the scan stopped, behind so many rows, and why; how far it came with them; -errno."""
+    """The words of a turn: where the scan stopped, behind so many rows, and why; how far it came with them; -errno."""
 
     POSITION, ROWS, STOP, DONE, ERROR = 0, 1, 2, 3, 4
 
 
 class Done(IntEnum):
-    """How far a turn came: rows are there, they are grouped and some written, all are in queues, in the index, too."""
+    """The stage of a turn: rows are there, they are grouped and some written, all are in queues, in the index, too."""
 
     SCANNED, GROUPED, QUEUED, INDEXED = 0, 1, 2, 3
 

@@ -71,7 +71,7 @@ def loads(
     """The value that `content` (named `what` in errors) holds. Raises MalformedJson; of equal keys the last counts.
 
     `as_written`: bare integer keys are int, lists with lines are LineList, fractions are Decimal. What no answer of
-    ours could say again is refused: numbers that are none or too large, lone surrogates, more than DEPTH_MAX levels.
+    ours could say again is refused: malformed or too large numbers, lone surrogates, more than DEPTH_MAX levels.
     """
     if len(content) > bytes_max:
         raise MalformedJson(what, f"it has {len(content)} bytes, more than the {bytes_max} that are read")
@@ -88,7 +88,8 @@ def loads(
 
 
 def sent(content: bytes | memoryview, what: str, bytes_max: int, loose_max: int = loose_json.CHARACTERS_MAX) -> Any:
-    """What a client or an administrator says in `content`, in whatever form fastjson reads. Raises MalformedJson.
+    """Return what a client or an administrator sent in `content`, in any form that fastjson reads.
+    Raises MalformedJson.
 
     Fractions are Decimal. Half a surrogate pair is "?", as Java writes it. A text that is JSON to fastjson alone may
     have `loose_max` characters. A blank text is None.
@@ -127,7 +128,7 @@ def _plain(text: str) -> Any:
 
 
 def read_as_written(text: str) -> Any:
-    """As `loads` reads it `as_written`, but for its checks. Raises ValueError and other errors."""
+    """Read like `loads` with `as_written`, without its checks. Raises ValueError and other errors."""
     if ON_LINES not in text:
         with suppress(ValueError):  # as it comes where there are bare keys
             return DECODER_OF_PLAIN.decode(text)
@@ -271,7 +272,7 @@ def _compact(value: object, bare_keys: bool, parts: list[str]) -> None:
 
 
 def dumps_pretty(value: object, depth: int = 0) -> str:
-    """With tabs, as RocketMQ writes its config files; `depth`: as a part of another value, so far within."""
+    """Write a value with tabs, as RocketMQ writes its config files; `depth`: as a part of another value."""
     parts: list[str] = []
     _pretty(value, depth, parts)
     return "".join(parts)

@@ -62,7 +62,7 @@ class JavaFields:
         return default if number is None else number
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A boolean. Raises MalformedJson."""
+        """Return a boolean field. Raises MalformedJson."""
         try:
             flag = flag_of(self.value(name, is_flag=True))
         except ValueError as wrong:

@@ -30,7 +30,7 @@ _written: dict[Path, bytes] = {}  # what this process wrote last, as SHA-256: no
 
 
 class Loaded(NamedTuple):
-    """What a file said; `problem` tells why it is its backup's word instead."""
+    """The content of a file; `problem` tells why it is its backup's instead."""
 
     value: dict[Any, Any]
     source: Path | None  # None: neither file is there
@@ -60,7 +60,7 @@ def load(path: Path, *, beside: bool = False) -> Loaded:
 
 
 def read(path: Path, *, beside: bool = False) -> dict[Any, Any]:
-    """`load` without the circumstances."""
+    """Return only the value that `load` reads."""
     return load(path, beside=beside).value
 
 
@@ -86,7 +86,7 @@ def _object(path: str, loading: Callable[[], Any]) -> dict[Any, Any]:
 
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
-    """Nobody else of ours reads and replaces files of this directory meanwhile; held for one file's writing."""
+    """Hold the lock of a directory in the block, so that no other Slipstream process replaces files there."""
     _make(directory)
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -102,7 +102,7 @@ def write(path: Path, value: dict[Any, Any], *, pretty: bool = True) -> None:
 
 
 def write_text(path: Path, text: bytes) -> None:
-    """As `write`, with these bytes."""
+    """Write like `write`, with these bytes as the text."""
     _make(path.parent)
     try:
         before = content_of(path)

@@ -53,8 +53,10 @@ def loads_in_steps(
 
 
 def sound_beginning(content: bytes) -> Any:
-    """What a damaged text says before its damage: the entries of the outermost object, and of the objects in it, that
-    are whole. None where no object begins there."""
+    """Return what a damaged text says before its damage; None where no object begins there.
+
+    These are the entries of the outermost object, and of the objects in it, that are whole.
+    """
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -70,14 +72,14 @@ class TooDeep(Exception):
 
 
 class _Reader:
-    """Of one text. Its methods raise ValueError, ArithmeticError, TooDeep."""
+    """Reader of one text. Its methods raise ValueError, ArithmeticError, TooDeep."""
 
     def __init__(self, text: str, *, keeps_beginning: bool = False) -> None:
         self._text, self._stepped_at = text, 0
         self._kept_levels = KEPT_LEVELS if keeps_beginning else 0  # of which the entries before an error count
 
     def whole(self) -> Generator[int, None, Any]:
-        """All of it."""
+        """Return the value of the whole text, in steps."""
         value, end = yield from self._value(self._after_space(0), 1)
         if self._after_space(end) != len(self._text) and not self._kept_levels:
             raise JSONDecodeError("Extra data", self._text, self._after_space(end))
@@ -97,7 +99,7 @@ class _Reader:
         return (yield from (self._object(at, depth) if self._text[at] == "{" else self._list(at, depth)))
 
     def _small(self, at: int, depth: int) -> tuple[Any, int] | None:
-        """What the library may read at once: a plain value, or a small part; None for what is larger."""
+        """Return what the library may read at once: a plain value, or a small part; None for what is larger."""
         if self._text[at : at + 1] not in ("{", "["):
             return self._plain(at)
         part = PART.match(self._text, at, at + PART_CHARS) if self._kept_levels < depth < DEPTH_MAX else None
@@ -122,7 +124,7 @@ class _Reader:
             return entries, len(self._text)
 
     def _entries(self, entries: dict[str | int, Any], at: int, depth: int) -> Generator[int, None, int]:
-        """Those of an object, one after the other; where it ends."""
+        """Read an object's entries, in steps; return where it ends."""
         text = self._text
         at = self._after_space(at + 1)
         if text[at : at + 1] == "}":
@@ -167,7 +169,7 @@ class _Reader:
             yield from self._step(at)
 
     def _behind_one(self, at: int, closing: str) -> tuple[int, bool]:
-        """Where the next one begins behind that which ended there; or where all of them end, and True."""
+        """Return where the next one begins behind that which ended there; or where all of them end, and True."""
         at = self._after_space(at)
         if self._text[at : at + 1] == closing:
             return at + 1, True
@@ -185,6 +187,6 @@ class _Reader:
 
 
 def _check(text: str, value: Any) -> None:
-    """No lone surrogates, which no UTF-8 can say: text that was UTF-8 has them by their numbers only."""
+    """Raise an error for a lone surrogate, which UTF-8 cannot hold; valid UTF-8 has them only as numbers."""
     if "\\u" in text and SURROGATE.search(text):
         json.dumps(value, ensure_ascii=False, default=str).encode()

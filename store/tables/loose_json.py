@@ -43,14 +43,14 @@ def read(text: str) -> Any:
 
 
 class _Reader:
-    """Where in a text it reads."""
+    """Reader of a text, at a position."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
 
     @property
     def is_at_end(self) -> bool:
-        """Nothing is left but what ends a text at fastjson: the character 0x1A."""
+        """Return whether nothing is left but 0x1A, which ends a text for fastjson."""
         return not self._text[self._at : self._at + 1].strip("\x1a")
 
     def wrong(self, what: str) -> ValueError:

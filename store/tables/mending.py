@@ -39,7 +39,7 @@ Check = Callable[[Value], object]  # raises MalformedConfig
 
 
 class Mended(NamedTuple):
-    """What a table's file says by now; `is_mended`: not what it said, which lies beside it."""
+    """The content of a table's file by now; `is_mended`: not what it said, which lies beside it."""
 
     value: Value
     is_mended: bool = False
@@ -86,7 +86,7 @@ ENTRIES: dict[str, dict[str, Check]] = {  # by file: its tables, and what an ent
 
 
 def read(path: Path) -> Mended:
-    """What the table's file says; a damaged one is mended first. Raises MalformedConfig where that is impossible."""
+    """Return what the table's file says; mend a damaged one first. Raises MalformedConfig where that is impossible."""
     try:
         loaded = json_files.load(path)
         if not loaded.problem:
@@ -97,7 +97,7 @@ def read(path: Path) -> Mended:
 
 
 def checked(path: Path) -> Mended:
-    """As `read`, with a look at every entry: of a small table. Raises MalformedConfig."""
+    """Read like `read`, and check every entry: for small tables. Raises MalformedConfig."""
     mended = read(path)
     return mend(path) if not mended.is_mended and _split(path.name, mended.value)[1] else mended
 
@@ -133,7 +133,7 @@ def _mend(path: Path) -> Mended:
 
 
 def _instead(path: Path, backup: Path) -> tuple[Value, str]:
-    """What stands for a file that is no JSON, and what that is."""
+    """Return what stands for a file that is no JSON, and the description of that."""
     other, _why = _parsed(backup)
     if other is not None:
         return _split(path.name, other)[0], f"its backup, {backup.name}"
@@ -147,7 +147,7 @@ def _instead(path: Path, backup: Path) -> tuple[Value, str]:
 
 
 def _parsed(path: Path) -> tuple[Value | None, str]:
-    """A file's object; or None, and why there is none."""
+    """Return a file's object and ""; or None and the reason."""
     try:
         content = json_files.content_of(path)
         if content:
@@ -165,7 +165,7 @@ def _beginning(path: Path) -> Value:
 
 
 def _split(name: str, value: Value) -> tuple[Value, list[Wrong]]:
-    """What is sound of a file's value, and what is not."""
+    """Return what is sound of a file's value, and what is not."""
     sound, wrong = dict(value), list[Wrong]()
     for part, check in WHOLE.items() if name != DELETED_TOPICS else DELETED.items():
         try:

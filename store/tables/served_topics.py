@@ -43,7 +43,7 @@ class ServedTopics:
         self.took_seconds = 0.0  # the last reading or `save`
 
     def note(self, queues: Iterable[tuple[str, int]], *, in_use: bool = False) -> None:
-        """There are these (topic, queue id); `save` writes what the file does not say yet. Also while it writes.
+        """Note that these (topic, queue id) exist; `save` writes what the file lacks. May be called while it writes.
 
         Topics that were deleted stay so, unless messages come for them, `in_use`.
         A damaged file is mended (`store.tables.mending`). Raises MalformedConfig where that is impossible.
@@ -69,7 +69,7 @@ class ServedTopics:
 
     @property
     def has_more(self) -> bool:
-        """Whether anything was noted that `save` has not been told to write."""
+        """Return whether anything was noted that no `save` has written yet."""
         return bool(self._wanted)
 
     @property

@@ -1,4 +1,4 @@
-"""Work that is done in steps, between which whoever drives it may do something else; here by who has nothing else."""
+"""Work that is done in steps, between which the caller may do something else; here for callers with nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def freed(held: list[Any]) -> Generator[int, None, None]:
 
 
 def at_once(steps: Generator[int, None, T]) -> T:
-    """What they return."""
+    """Run the steps to their end, and return their value."""
     returned: list[T] = []
 
     def keep() -> Generator[int, None, None]:

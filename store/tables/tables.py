@@ -40,7 +40,7 @@ Key = TypeVar("Key", str, int)
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """How often a table changed, and when last. `state_version` only 5.x has: None is a 4.9 file."""
+    """The version of a table: how often it changed, and when last. `state_version` only 5.x has: None is a 4.9 file."""
 
     counter: int = 0
     timestamp_ms: int = 0
@@ -69,7 +69,7 @@ class DataVersion:
         return replace(self, counter=self.counter + 1, timestamp_ms=now_ms)
 
     def value(self) -> dict[str, int]:
-        """As a file holds it."""
+        """Return the version as a file holds it."""
         state = {} if self.state_version is None else {"stateVersion": self.state_version}
         return {"counter": self.counter, **state, "timestamp": self.timestamp_ms}
 
@@ -84,7 +84,7 @@ def java_order(keys: Iterable[Key], capacity: int) -> list[Key]:
 
 
 def buckets_of(count: int, capacity: int) -> int:
-    """How many buckets a ConcurrentHashMap made with that capacity has, once it has so many keys."""
+    """Return how many buckets a ConcurrentHashMap made with that capacity has, once it has so many keys."""
     buckets = 1 << (capacity + (capacity >> 1)).bit_length()
     while count >= GROWS_AT * buckets:
         buckets *= 2
@@ -92,7 +92,7 @@ def buckets_of(count: int, capacity: int) -> int:
 
 
 def bucket_of(name: str, buckets: int) -> int:
-    """In which of so many a key is."""
+    """Return the bucket of a key among so many."""
     return _spread(_hash_of(name)) & (buckets - 1)
 
 
@@ -176,7 +176,7 @@ def topics_in_steps(value: Mapping[Any, Any], path: str = "") -> Generator[int, 
 
 
 def topic_config(topic: str, read: int, write: int, perm: int, *, line: Line, **fields: Any) -> dict[str, Any]:
-    """One entry of topicConfigTable, with RocketMQ's defaults but for `fields`."""
+    """Return an entry of topicConfigTable, with RocketMQ's defaults except `fields`."""
     attributes: dict[str, Any] = {"attributes": {}} if line.tables.topic_attributes else {}
     config = {
         "order": False, "perm": perm, "readQueueNums": read, "topicFilterType": "SINGLE_TAG", "topicName": topic,
@@ -203,7 +203,7 @@ def deleted_topics(value: Mapping[Any, Any], path: str = "") -> set[str]:
 
 
 def deleted_topics_value(names: Iterable[str]) -> dict[str, Any]:
-    """What deletedTopics.json says."""
+    """Return the JSON value of deletedTopics.json."""
     return {"deletedTopics": sorted(names)}
 
 
@@ -222,7 +222,7 @@ def read_batch_topics(config: Path) -> frozenset[str]:
 def topics_value(
     table: Mapping[str, Mapping[str, Any]], version: DataVersion, capacity: int = TOPIC_CAPACITY
 ) -> dict[str, Any]:
-    """What topics.json says about these topics."""
+    """Return the JSON value of topics.json with these topics."""
     return {VERSION: version.value(), TOPIC_TABLE: _ordered(table, capacity)}
 
 
@@ -271,7 +271,10 @@ def consumer_offsets_value(
     table: Mapping[tuple[str, str], Mapping[int, int]], version: DataVersion | None = None,
     group_topics: Mapping[str, Iterable[str]] | None = None, capacity: int = OFFSET_CAPACITY,
 ) -> dict[str, Any]:  # fmt: skip
-    """What consumerOffset.json says; 5.x has a version, and the topics that every group asked for (`group_topics`)."""
+    """Return what consumerOffset.json says.
+
+    5.x has a version, and the topics that every group asked for (`group_topics`).
+    """
     named = {GROUP_SEPARATOR.join(key): _by_number(offsets) for key, offsets in table.items()}
     value: dict[str, Any] = {} if version is None else {VERSION: version.value()}
     if group_topics is not None:
@@ -286,7 +289,7 @@ def delay_offsets(value: Mapping[Any, Any], path: str = "") -> dict[int, int]:
 
 
 def delay_offsets_value(offsets: Mapping[int, int], version: DataVersion | None = None) -> dict[str, Any]:
-    """What delayOffset.json says; 5.x has a version."""
+    """Return what delayOffset.json says; 5.x has a version."""
     head: dict[str, Any] = {} if version is None else {VERSION: version.value()}
     return {**head, OFFSET_TABLE: _by_number(offsets)}
 
@@ -312,12 +315,12 @@ def groups_value(
     table: Mapping[str, Mapping[str, Any]], version: DataVersion, forbidden: Mapping[str, Mapping[str, int]],
     capacity: int = GROUP_CAPACITY,
 ) -> dict[str, Any]:  # fmt: skip
-    """What subscriptionGroup.json says about these groups."""
+    """Return the JSON value of subscriptionGroup.json with these groups."""
     return {**groups_head(version, forbidden), GROUP_TABLE: _ordered(table, capacity)}
 
 
 def groups_head(version: DataVersion, forbidden: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    """What it says before them; of what is forbidden only 5.x."""
+    """Return what the file says before the groups; of what is forbidden only 5.x."""
     if version.state_version is None:
         return {VERSION: version.value()}
     groups_in_order = java_order(forbidden, FORBIDDEN_CAPACITY)
@@ -327,7 +330,7 @@ def groups_head(version: DataVersion, forbidden: Mapping[str, Mapping[str, int]]
 
 
 def forbidden_topics(value: Mapping[Any, Any], path: str = "") -> dict[str, dict[str, int]]:
-    """By group the topics that it may not use, each with bits of what it may not."""
+    """Return by group the topics that it may not use, each with bits of what is forbidden."""
     table = _mapping(_or_empty(value.get(FORBIDDEN_TABLE)), FORBIDDEN_TABLE, path)
     return {
         str(group): {str(topic): _number(bits, f"{FORBIDDEN_TABLE}: {group}", path) for topic, bits in of.items()}

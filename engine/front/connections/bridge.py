@@ -20,22 +20,22 @@ from ipc.compiled.atomics import await_change, load_acquire, publish, wake
 from ipc.compiled.compiler import kernel
 from ipc.compiled.system_calls import ring_eventfd
 
-LOOK_NS = 10_000_000_000  # each sleep ends then; whoever closes wakes it
+LOOK_NS = 10_000_000_000  # longest sleep; `close` ends it sooner
 STOP_SECONDS, JOIN_SECONDS = 5.0, 0.02
 
 
 class BridgeWord(IntEnum):
-    """What the thread is told: a BridgeState, which it sleeps on while it rests."""
+    """Words between loop and thread: the BridgeState, on which a resting thread sleeps, and its waiters."""
 
     STATE = 0
     WAITERS = 1
 
 
 class BridgeState(IntEnum):
-    """What the thread does."""
+    """The state of a bridge's thread."""
 
     FOLLOWS = 0
-    RESTS = 1  # whoever moves the word is not asked to wake anybody
+    RESTS = 1  # the process that moves the word need not wake anybody
     ENDS = 2
 
 
@@ -73,7 +73,7 @@ class Bridge:
         self._thread.start()
 
     def heard(self) -> None:
-        """What moved until now is known."""
+        """Reset the eventfd: the caller has seen all that moved until now."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.fd)
 
@@ -91,7 +91,7 @@ class Bridge:
         publish(self._own, int(BridgeWord.STATE), int(BridgeState.FOLLOWS))
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, wait for it a limited time, and close the eventfd."""
         publish(self._own, int(BridgeWord.STATE), int(BridgeState.ENDS))
         until = time.monotonic() + STOP_SECONDS
         while self._thread.is_alive() and time.monotonic() < until:

@@ -17,7 +17,7 @@ MSG_MORE, MSG_DONTWAIT, MSG_NOSIGNAL = 0x8000, 0x40, 0x4000
 
 @kernel
 def send_range(fd: int, head: bytes, file_fd: int, position: int, length: int) -> int:
-    """How many bytes of both the socket took; -errno where it took none, or is broken."""
+    """Send head and range; return the bytes that the socket took, or -errno."""
     count = len(head)
     sent = 0
     if count:

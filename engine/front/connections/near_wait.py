@@ -40,8 +40,11 @@ def await_reached(words: Words, index: int, goal: int, timeout_ns: int, look_ns:
 
 
 class NearWait:
-    """Of one front. `collect` answers what is done by then. The bridges follow only while a put is under way that is
-    not waited for here: others' puts move the same words, and would wake this front for nothing."""
+    """The wait of one front for its own puts. `collect` answers what is done.
+
+    The bridges follow only while a put is under way that is not waited for here: others' puts move the same words, and
+    would wake this front for nothing.
+    """
 
     def __init__(self, pipeline: Pipeline, bridges: Sequence[Bridge], collect: Callable[[], None]) -> None:
         self._pipeline, self._bridges, self._collect = pipeline, bridges, collect
@@ -53,8 +56,10 @@ class NearWait:
         self._tail_in_vain = -1  # where the ring ended when a bridge rang and nothing was under way
 
     def wait(self, *, is_alone: bool = False) -> None:
-        """What was published in this turn is answered, or the bridges follow it. `is_alone`: by one connection, as
-        all that came lately."""
+        """Wait until what was published in this turn is answered, or let the bridges follow it.
+
+        `is_alone`: published by one connection, as all that came lately.
+        """
         began_ns = time.monotonic_ns()
         looks = is_alone and self.is_possible and not self._further
         if looks != self._looks:
@@ -76,8 +81,10 @@ class NearWait:
                 bridge.go_on()
 
     def rang(self) -> None:
-        """A bridge did. They rest after two that rang for others' puts, with none of this front's between: after one
-        it may have been late for a put that another bridge told, and to follow again costs more than that."""
+        """A bridge rang. The bridges rest after two rings in a row for others' puts.
+
+        One is not enough: it may be late for a put that another bridge reported, and to follow again costs more.
+        """
         if self._pipeline.puts:
             return
         if self._tail_in_vain == self._pipeline.tail:
@@ -91,7 +98,7 @@ class NearWait:
                 bridge.rest()
 
     def _await(self, began_ns: int, near_ns: int, look_ns: int) -> None:
-        """Until all is answered, or the time is over."""
+        """Wait until all puts are answered, or the time is over."""
         pipeline = self._pipeline
         await_reached(pipeline.control, int(ControlWord.HEAD), pipeline.tail, near_ns, look_ns)
         seen = [int(words[index]) for words, index in self._further]

@@ -1,8 +1,8 @@
 """Answers to usual sends, compiled: whose puts are done by now, and their frames, one connection's behind each other.
 
 Implements: SendMessageProcessor.handlePutMessageResult for what was stored (spec: remoting, 7)
-What is told is the pipeline's to say (`engine.producer.pipeline_kernel`); what it looks like is a form
-(`engine.front.frames.answer_forms`), so that the bytes are those that Python's way writes.
+The pipeline says what is answered (`engine.producer.pipeline_kernel`). A form (`engine.front.frames.answer_forms`) says
+how it looks, so that the bytes equal those that Python writes.
 """
 
 # mypy: disable-error-code="no-any-return,return-value,assignment"
@@ -50,7 +50,7 @@ NOT_SO, NOBODY = -2, -1  # as REACHED_FIRST: each has to be looked at; none is w
 
 @bare_kernel
 def write_decimal(out: Bytes, at: int, value: int) -> int:
-    """Where it ends."""
+    """Write a number in decimal digits; return where it ends."""
     if value < 0:
         out[at] = MINUS
         at, value = at + 1, -value
@@ -85,7 +85,7 @@ def end_head(out: Bytes, first: int, fields_at: int, end: int, kind: int, body_b
 
 @kernel
 def _write_message_ids(block: Words, out: Bytes, at: int, row: int, place: int, records: int) -> int:
-    """Where each record lies, with commas between."""
+    """Write each record's message id, with commas between; return where they end."""
     lengths = carray(words_at(block[BlockWord.LENGTHS_AT]), (block[BlockWord.ROWS] * RECORDS_MAX,))
     for k in range(records):
         if k > 0:
@@ -100,7 +100,7 @@ def _write_message_ids(block: Words, out: Bytes, at: int, row: int, place: int, 
 def _write_value(
     block: Words, out: Bytes, at: int, hole: int, code: int, row: int, place: int, queue_offset: int
 ) -> int:  # fmt: skip
-    """One value to out[at:]; where it ends."""
+    """Write one value to out[at:]; return where it ends."""
     asked = carray(words_at(block[BlockWord.ASKED_AT]), (block[BlockWord.ROWS] * ASKED_WORDS,))
     if hole == Hole.CODE:
         return write_decimal(out, at, code)
@@ -153,7 +153,7 @@ def _write_answer(block: Words, out: Bytes, at: int, code: int, row: int, place:
 
 @bare_kernel
 def _note_run(runs: Words, count: int, peer: int, at: int, end: int) -> int:
-    """How many runs there are once these bytes of a connection were noted."""
+    """Note bytes of a connection's answer; return how many runs there are now."""
     if count > 0:
         last = (count - 1) * RUN_WORDS
         if runs[last + RunWord.PEER] == peer and runs[last + RunWord.END] == at:
@@ -220,7 +220,7 @@ def write_answers(block: Words) -> int:
 
 @bare_kernel
 def _reached(block: Words, counters: Words) -> int:
-    """Where the log ends for whom all is well; -1 where each put has to be looked at."""
+    """Return the log offset up to which every put succeeded; -1 where each put has to be judged by itself."""
     first, second, reached = block[BlockWord.REACHED_FIRST], block[BlockWord.REACHED_SECOND], np.int64(FOREVER)
     if first == NOT_SO or load_acquire(counters, block[BlockWord.FLUSH_ERRNO]) != 0:
         return -1

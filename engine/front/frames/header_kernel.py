@@ -30,7 +30,7 @@ FIELD_WORDS = 2
 
 
 class HeaderWord(IntEnum):
-    """What is read of a header: its numbers, then where the value of each field lies and how long it is (-1: none)."""
+    """Words of a parsed header: its numbers, then for each field where its value is and its length (-1: missing)."""
 
     CODE = 0
     FLAG = 1
@@ -44,7 +44,7 @@ class HeaderWord(IntEnum):
 
 
 class FormWord(IntEnum):
-    """Which fields a request has; their names come first among all names, then those that are ignored."""
+    """Words of a form: the fields of a request, whose names precede the ignored ones."""
 
     FIELDS = 0
     LETTERS = 1  # so many of them have a letter as well: a, b, ...
@@ -65,7 +65,7 @@ TOP_BYTES, TOP_ENDS = spelled(TOP_KEYS)
 
 @bare_kernel
 def number_of(name_bytes: Bytes, name_ends: Words, data: Bytes, at: int, count: int) -> int:
-    """Which of the names `count` bytes are; -1: none."""
+    """Return which of the names these `count` bytes are; -1: not one of them."""
     for k in range(name_ends.size - 1):
         begin = name_ends[k]
         if name_ends[k + 1] - begin != count:
@@ -115,7 +115,7 @@ def whole_number(data: Bytes, at: int, count: int, digits_max: int) -> int:
 
 @bare_kernel
 def int_of(data: Bytes, at: int, count: int) -> int:
-    """As `whole_number`, of 32 bits."""
+    """Parse a whole number of 32 bits; NO_NUMBER where it is invalid or too large."""
     value = whole_number(data, at, count, 10)
     return value if -(1 << 31) <= value < 1 << 31 else NO_NUMBER
 
@@ -141,7 +141,7 @@ def _blank(data: Bytes, at: int, end: int) -> int:
 
 @bare_kernel
 def _text_end(data: Bytes, at: int, end: int) -> int:
-    """Where a text ends that begins at `at`, behind its quote; -1 where it is not plain ASCII."""
+    """Return where a text ends that begins at `at`, behind its quote; -1 where it is not plain ASCII."""
     while at < end:
         byte = data[at]
         if byte == QUOTE:

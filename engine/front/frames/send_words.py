@@ -46,7 +46,7 @@ class PropertyWord(IntEnum):
 
 
 class SaidWord(IntEnum):
-    """What is said of a message's properties."""
+    """Words about a message's properties."""
 
     COUNT = 0
     WAIT_INDEX = 1  # which of them is WAIT; -1: none
@@ -57,7 +57,7 @@ class SaidWord(IntEnum):
 
 
 class RulesWord(IntEnum):
-    """What is the same for all sends of a broker."""
+    """Words that are the same for all sends of a broker."""
 
     MAP_CAPACITY = 0
     TRAILING = 1  # a separator behind the last property
@@ -73,7 +73,7 @@ RULES_WORDS = RulesWord.OWN_FIRST + OWN_MAX * PROPERTY_WORDS
 
 
 class Unusual(IntEnum):
-    """Why the compiled way does not take a frame: what counts is negative, and nothing was changed."""
+    """Reasons why the compiled way does not take a frame. They are negative; nothing was changed."""
 
     HEADER = -1  # not as Java writes it
     CODE = -2  # another request
@@ -151,7 +151,7 @@ class BlockWord(IntEnum):
     IS_OPEN = 59  # Python's word: whether the broker takes messages just so
     UNDER_WAY = 60  # messages, and their bytes
     BYTES_UNDER_WAY = 61
-    STORED = 62  # messages of which a client was told, or not asked, that they are in the log
+    STORED = 62  # messages in the log: answered so, or sent oneway
     LENGTHS_AT = 63  # of the records of batches
     UNRUNG = 64  # bytes that went into the ring since the writer was rung for
     RINGS_FROM = 65  # from how many of them on it is rung for by compiled code
@@ -178,7 +178,7 @@ class PeerWord(IntEnum):
 
 
 class AskedWord(IntEnum):
-    """What is remembered of a message in the ring, to answer it."""
+    """Words that are kept for a message in the ring, to answer it."""
 
     NUMBER = 0
     OPAQUE = 1
@@ -200,7 +200,7 @@ class RunWord(IntEnum):
 
 
 class AnswerForm(IntEnum):
-    """Which answer a request gets."""
+    """Forms of the answer to a request."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -213,7 +213,7 @@ TOPIC_WORDS, PEER_WORDS, ASKED_WORDS, RUN_WORDS = len(TopicWord), len(PeerWord),
 
 
 class ScratchWord(IntEnum):
-    """Where the parts of a scratch begin."""
+    """Offsets of a scratch area's parts."""
 
     HEADER = 0
     STATE = 64
@@ -239,15 +239,15 @@ PART_WORDS = len(PartWord)
 
 
 class FormsWord(IntEnum):
-    """Where the parts of forms begin."""
+    """Offsets of the parts of the forms' words."""
 
     FORMS = 0
-    STATUS_CODES = 256  # what a client is told of each status; -1: Python says it
+    STATUS_CODES = 256  # response code of each status; -1: Python answers it
     END = 288
 
 
 class Hole(IntEnum):
-    """What stands behind a part of an answer."""
+    """Values that follow a part of an answer."""
 
     END = 0
     CODE = 1

@@ -39,7 +39,7 @@ EVERYBODY, NEVER = -1, -1  # as a connection, as a time
 
 @kernel
 def note_end(block: Words) -> None:
-    """The pull that was looked at last is told that its queue has nothing more."""
+    """Note in the row of the pull looked at last that its client knows the queue's end."""
     known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
     row = block[PullWord.ROW]
     if known[row + KnownWord.IS_PULLED] == 0 or known[row + KnownWord.NEXT_OFFSET] != block[PullWord.OFFSET]:
@@ -106,7 +106,7 @@ def _serve(block: Words, row: int, offset: int, most: int) -> int:
 
 @kernel
 def _begin(block: Words) -> None:
-    """Nothing is woken, nothing is written; all stays in `out`."""
+    """Begin a call: nothing is woken or written yet, and answers stay in `out`."""
     begin(block, NO_SOCKET)
     block[PullWord.WOKEN] = 0
 

@@ -50,14 +50,14 @@ LIMITS, TAKEN, UNIT_COLUMNS, RANGE_COLUMNS = len(Limit), len(Taken), len(Unit), 
 
 @kernel
 def begin(block: Words, fd: int) -> None:
-    """Nothing is written; what will be is for that socket, or stays in `out` (NO_SOCKET)."""
+    """Begin to write answers for a socket; NO_SOCKET: they stay in `out`."""
     block[PullWord.WRITTEN] = block[PullWord.SENT] = block[PullWord.ANSWERED] = block[PullWord.ERRNO] = 0
     block[PullWord.FD], block[PullWord.IS_BLOCKED] = fd, np.int64(fd == NO_SOCKET)
 
 
 @kernel
 def end_of(block: Words, row: int) -> int:
-    """Where the queue of a known pull ends."""
+    """Return where the queue of a known pull ends."""
     known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
     if known[row + KnownWord.SLOT] == NO_SLOT:
         return 0
@@ -67,7 +67,7 @@ def end_of(block: Words, row: int) -> int:
 
 @kernel
 def look(block: Words, row: int, offset: int, most: int) -> int:
-    """What a known pull gets, into `ranges` and `taken`; 0, or why it is unusual."""
+    """Select what a known pull gets into `ranges` and `taken`; return 0, or why it is unusual."""
     known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
     counters = carray(words_at(block[PullWord.COUNTERS_AT]), (block[PullWord.COUNTERS],))
     values = carray(words_at(block[PullWord.VALUES_AT]), (HOLES,))
@@ -98,7 +98,7 @@ def look(block: Words, row: int, offset: int, most: int) -> int:
 
 @kernel
 def _select(block: Words, row: int, offset: int, end: int, room: int) -> int:
-    """As many units as it takes, of one file."""
+    """Select units of one file for an answer, as many as it may hold; more of them are read while none matches."""
     known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
     limits = carray(words_at(block[PullWord.LIMITS_AT]), (LIMITS,))
     units = carray(words_at(block[PullWord.UNITS_AT]), (block[PullWord.UNITS], UNIT_COLUMNS))
@@ -123,7 +123,7 @@ def _select(block: Words, row: int, offset: int, end: int, room: int) -> int:
 
 @kernel
 def _file_of(block: Words, offset: int, segment_bytes: int) -> int:
-    """Where the words begin of the log's file that has this offset; -1 where it is not open."""
+    """Return the index of the words about the log's file with this offset; -1 where it is not open."""
     files = carray(words_at(block[PullWord.FILES_AT]), (block[PullWord.FILES] * FILE_WORDS,))
     number = offset // segment_bytes
     row = number % block[PullWord.FILES] * FILE_WORDS
@@ -132,7 +132,7 @@ def _file_of(block: Words, offset: int, segment_bytes: int) -> int:
 
 @kernel
 def answer(block: Words, row: int) -> int:
-    """What was looked at, as an answer, and counted; 0, or why it is unusual."""
+    """Write the answer for what was selected, and count it; return 0, or why it is unusual."""
     known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
     ranges = carray(words_at(block[PullWord.RANGES_AT]), (RANGES_MAX, RANGE_COLUMNS))
     taken = carray(words_at(block[PullWord.TAKEN_AT]), (TAKEN,))
@@ -160,7 +160,7 @@ def answer(block: Words, row: int) -> int:
 
 @kernel
 def answer_end(block: Words, row: int) -> int:
-    """That the queue that was looked at ends there, as an answer; which one that is, or why it is unusual."""
+    """Answer that the queue ends here; return which answer that is, or why the pull is unusual."""
     known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
     values = carray(words_at(block[PullWord.VALUES_AT]), (HOLES,))
     length = block[PullWord.HEAD_BYTES_MAX]
@@ -175,7 +175,7 @@ def answer_end(block: Words, row: int) -> int:
 
 @kernel
 def mark(block: Words, row: int) -> None:
-    """There is something new in the row."""
+    """Note that a row has changed."""
     known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
     changed = carray(words_at(block[PullWord.CHANGED_AT]), (block[PullWord.KNOWN],))
     if known[row + KnownWord.IS_CHANGED] == 0:
@@ -238,7 +238,7 @@ def _write_head(block: Words, row: int, said: int, suggested: int, body_bytes: i
 
 @kernel
 def _write_range(block: Words, offset: int, length: int, segment_bytes: int) -> None:
-    """Bytes of the log behind what is written: out of the file, or gathered."""
+    """Write a range of the log behind what is written: from the file, or gathered."""
     files = carray(words_at(block[PullWord.FILES_AT]), (block[PullWord.FILES] * FILE_WORDS,))
     row = _file_of(block, offset, segment_bytes)
     position, sent = offset - files[row + FileWord.BASE], 0
@@ -255,7 +255,7 @@ def _write_range(block: Words, offset: int, length: int, segment_bytes: int) -> 
 
 @kernel
 def _send_file(block: Words, file_fd: int, position: int, length: int) -> int:
-    """How many of these bytes the socket took."""
+    """Send bytes of a file; return how many the socket took."""
     place = np.empty(1, np.int64)
     place[0] = position
     while place[0] < position + length:
@@ -269,14 +269,14 @@ def _send_file(block: Words, file_fd: int, position: int, length: int) -> int:
 
 @kernel
 def _note_error(block: Words, error: int) -> None:
-    """What ends a connection; else its transport goes on."""
+    """Note an error that ends the connection; after any other, its transport goes on."""
     if error < 0 and error != EAGAIN and error != EINTR and error != ENOMEM and error != ENOBUFS:
         block[PullWord.ERRNO] = -error
 
 
 @kernel
 def flush(block: Words, flags: int) -> None:
-    """What is written into the socket, as far as it takes it."""
+    """Send what is written, as far as the socket takes it."""
     while block[PullWord.IS_BLOCKED] == 0 and block[PullWord.SENT] < block[PullWord.WRITTEN]:
         count = block[PullWord.WRITTEN] - block[PullWord.SENT]
         address = block[PullWord.OUT_AT] + block[PullWord.SENT]

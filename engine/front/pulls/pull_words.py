@@ -38,7 +38,7 @@ HEADER_WORDS = HeaderWord.FIELDS + len(NAMES) * FIELD_WORDS
 
 
 class Unusual(IntEnum):
-    """Why the compiled way does not answer a pull: nothing was changed, and Python takes it."""
+    """Reasons why the compiled way does not answer a pull. Nothing was changed; Python takes it."""
 
     HEADER = -1  # not as Java writes it, or no pull
     FIELDS = -2  # one is missing, or beyond what is usual
@@ -149,7 +149,7 @@ class KnownWord(IntEnum):
     BEHIND_BYTES = 23
     COMMIT = 24
     COMMIT_PEER = 25
-    COMMIT_NUMBER = 26  # among all that were noted; 0: it was told
+    COMMIT_NUMBER = 26  # among all that were noted; 0: it was reported
     HELD = 27  # how many are
 
 
@@ -172,7 +172,7 @@ class HeldWord(IntEnum):
 
 
 class PullAnswer(IntEnum):
-    """What an answer says, of those that compiled code writes."""
+    """Answers that compiled code writes."""
 
     FOUND = 0
     NOTHING_MORE = 1  # the queue ends there
@@ -188,7 +188,7 @@ class FileWord(IntEnum):
 
 
 class PullHole(IntEnum):
-    """What stands behind a part of an answer, and where its value is."""
+    """Values that follow a part of an answer, and where each is."""
 
     END = 0
     FIELDS_BYTES = 1  # of all that follows, as i32

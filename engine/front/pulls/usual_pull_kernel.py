@@ -77,7 +77,7 @@ def _key_of(frame: Bytes, header: Words, key: Bytes) -> int:
 
 @kernel
 def _row_of(block: Words, key: Bytes, count: int) -> int:
-    """Where the words begin of what is known by that key, or -1."""
+    """Return the row of a known pull by its key, or -1."""
     size = block[PullWord.INDEX]
     index = carray(words_at(block[PullWord.INDEX_AT]), (size,))
     known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
@@ -102,7 +102,7 @@ def _row_of(block: Words, key: Bytes, count: int) -> int:
 
 @kernel
 def _asked(block: Words, frame: Bytes, header: Words) -> bool:
-    """What changes from pull to pull, into the block; False where that is unusual."""
+    """Read what changes from pull to pull into the block; False where that is unusual."""
     at = HeaderWord.FIELDS + PullField.QUEUE_OFFSET * FIELD_WORDS
     block[PullWord.OFFSET] = whole_number(frame, header[at], header[at + 1], LONG_DIGITS)
     at = HeaderWord.FIELDS + PullField.MAX_MESSAGES * FIELD_WORDS

@@ -92,7 +92,7 @@ def equals(data: Bytes, at: int, count: int, name: Bytes) -> bool:
 
 @bare_kernel
 def _name_end(text: Bytes, at: int, end: int, entries: Words, entry: int) -> int:
-    """Where the name ends that begins at `at`, its hash into its entry; -1 for none, or one not ASCII."""
+    """Return where the name at `at` ends, and hash it into its entry; -1 for an invalid one."""
     value = np.int64(0)
     first = at
     while at < end:
@@ -202,7 +202,7 @@ def _may_be_tree(entries: Words, count: int, capacity: int) -> bool:
 
 @bare_kernel
 def _spread(value: int) -> int:
-    """HashMap.hash."""
+    """Spread a hash as Java's HashMap.hash does."""
     code = value & 0xFFFFFFFF
     return code ^ (code >> 16)
 

@@ -76,7 +76,7 @@ assert REQUIRED and PREPARED_AT + 8 == BODY_LENGTH_AT
 
 @kernel
 def _row_of_topic(block: Words, data: Bytes, at: int, count: int) -> int:
-    """Where the topic's row begins in the table, or -1."""
+    """Return the topic's row in the table, or -1."""
     rows = block[BlockWord.TOPICS]
     topics = carray(words_at(block[BlockWord.TOPICS_AT]), (rows * TOPIC_WORDS,))
     names = carray(bytes_at(block[BlockWord.NAMES_AT]), (block[BlockWord.NAMES_BYTES],))
@@ -100,7 +100,7 @@ def _row_of_topic(block: Words, data: Bytes, at: int, count: int) -> int:
 
 @bare_kernel
 def number_at(data: Bytes, header: Words, field: int, missing: int) -> int:
-    """A field's number, `missing` without one, NO_NUMBER where it is none."""
+    """Return a field's number; `missing` without the field, NO_NUMBER where it is invalid."""
     place = HeaderWord.FIELDS + field * FIELD_WORDS
     return int_of(data, header[place], header[place + 1]) if header[place + 1] >= 0 else missing
 
@@ -175,7 +175,7 @@ def has_room(block: Words, state: Words, local: Words, peers: Words, peer: int, 
 
 @kernel
 def place_for(block: Words, peers: Words, peer: int, waits: int, in_sync: int, length: int, taken: int) -> int:
-    """Where in the ring so many bytes go, which make `length` in the log; or why they are unusual."""
+    """Return where in the ring so many bytes go, which make `length` in the log; or why they are unusual."""
     if waits and in_sync < block[BlockWord.IN_SYNC_MIN]:
         return Unusual.NOW
     state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
@@ -194,7 +194,7 @@ def write_record(
     data: Bytes, at: int, length: int, magic: int, flag: int, frame: Bytes, header: Words, body: int, body_bytes: int,
     peers: Words, peer: int, store_host: int,
 ) -> int:  # fmt: skip
-    """All of a record but its properties, and their length, to data[at:]; where they go."""
+    """Write all of a record to data[at:] except its properties; return where these go."""
     store_be32(data, at, length)
     store_be32(data, at + MAGIC_AT, magic)
     store_be32(data, at + BODY_CRC_AT, crc32(frame, body, body_bytes) & CRC_MASK)
@@ -262,7 +262,7 @@ def enter(
     block: Words, said: Words, header: Words, peers: Words, peer: int, in_sync: int, now_ns: int, queue_id: int,
     form: int, records: int, length: int, position: int, taken: int, slot: int,
 ) -> None:  # fmt: skip
-    """What was written at `position`, the `taken` bytes that `place_for` gave, is the next in the ring."""
+    """Describe what was written at `position`, with the `taken` bytes of `place_for`, as the next in the ring."""
     local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
     words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
     text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))

@@ -59,13 +59,13 @@ FLAGS = int(PayloadFlag.IS_COUNTED | PayloadFlag.OTHERS_COUNT)
 
 @bare_kernel
 def _separators(frame: Bytes, at: int, count: int) -> int:
-    """How many stand between a message's own properties and those of all."""
+    """Return how many separators stand between a message's own properties and the common ones."""
     return 1 if count > 0 and frame[at + count - 1] != PAIR_END else 0
 
 
 @bare_kernel
 def _measure(frame: Bytes, at: int, end: int, lengths: Words, first: int, fixed: int, shared: int) -> int:
-    """How many messages lie in frame[at:end], the lengths of their records from lengths[first] on; -1: unusual."""
+    """Count the messages in frame[at:end], and note their records' lengths from lengths[first] on; -1: unusual."""
     count = np.int64(0)
     while at < end:
         if count >= RECORDS_MAX or end - at < ITEM_HEAD_BYTES:
@@ -126,7 +126,7 @@ def _write_records(
 
 @bare_kernel
 def _write_head(data: Bytes, at: int, records: int, length: int, bytes_max: int) -> None:
-    """What the writer reads of a batch's payload."""
+    """Write the head of a batch's payload, which the writer reads."""
     for word in range(HEAD_WORDS):
         store_be64(data, at + word * 8, 0)
     store_be64(data, at + PayloadWord.FLAGS * 8, FLAGS)

@@ -64,7 +64,7 @@ HEADER_MASK = 0xFFFFFF
 
 @kernel
 def _properties(block: Words, header: Words, scratch: Words, text: Bytes, is_batch: bool) -> bool:
-    """What is said of the properties into the scratch; False where they are unusual."""
+    """Read the properties into the scratch; False where they are unusual."""
     rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
     entries, state = scratch[ENTRIES_AT:ORDER_AT], scratch[SAID_AT:ENTRIES_AT]
     count = header[HeaderWord.TEXT_BYTES]
@@ -110,7 +110,7 @@ def _put(block: Words, frame: Bytes, at: int, end: int, peers: Words, peer: int,
 def _publish(
     block: Words, frame: Bytes, end: int, peers: Words, peer: int, now_ns: int, slot: int, body: int, is_json: bool
 ) -> int:  # fmt: skip
-    """What was looked at, into the ring: it is the writer's once the tail has passed it."""
+    """Write a checked send into the ring; it is the writer's once the tail has passed it."""
     scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
     header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]
     rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
@@ -176,6 +176,7 @@ def take_sends(block: Words, at: int, end: int, peer: int) -> int:
         at += LENGTH_BYTES + length
     if taken:
         control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))
+        # One store for all frames, after their records, descriptors and rows: what the tail has passed is the writer's.
         store_release(control, ControlWord.TAIL, local[LocalWord.TAIL])
         block[BlockWord.UNRUNG] += local[LocalWord.POSITION] - position
         if block[BlockWord.UNRUNG] >= block[BlockWord.RINGS_FROM]:

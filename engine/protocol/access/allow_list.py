@@ -57,7 +57,7 @@ def _network(part: str) -> Network:
 
 
 def plain(address: str) -> Ip:
-    """The address of an end of a connection, as it is compared. Raises ValueError for what is none."""
+    """Return an address in the form in which it is compared. Raises ValueError for an invalid one."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
     return mapped or ip

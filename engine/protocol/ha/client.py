@@ -49,7 +49,7 @@ class HaClientState(IntEnum):
 
 
 def reconnect_pause_ms(reason: CloseReason, failures: int, limits: ClientLimits) -> int:
-    """How long to wait before the next attempt; `failures` in a row brought no frame.
+    """Return how long to wait before the next attempt; `failures` in a row brought no frame.
 
     A hung-up connection that worked is tried again at once: a sender that was killed is back within milliseconds, and
     producers wait for us. Who hangs up on us again and again, or sends what we cannot take, is asked ever more seldom.
@@ -107,7 +107,7 @@ class HaClient:
         return self.state is HaClientState.READY and now_ms >= self._connect_at_ms
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing will be due by the clock alone."""
+        """Return how long nothing will be due by the clock alone."""
         if self.state is HaClientState.READY:
             due_ms = self._connect_at_ms
         else:
@@ -120,8 +120,11 @@ class HaClient:
 
     @property
     def _patience_ms(self) -> int:
-        """How long we say nothing. RocketMQ 4.9.3 hangs up on the second report of who is ahead of it, before it says
-        that it has nothing: so that comes late while a connection begins."""
+        """Return how long we say nothing.
+
+        RocketMQ 4.9.3 hangs up on the second report of who is ahead of it, before it says that it has nothing: so that
+        comes late while a connection begins.
+        """
         limits = self.limits
         if not self.is_opening:
             return limits.send_heartbeat_interval_ms
@@ -207,7 +210,7 @@ class HaClient:
 
     @property
     def end(self) -> int:
-        """Where the log ends for everybody else: not within the head of a record, which may yet be refused."""
+        """Return where the log ends for everybody else: not within the head of a record, which may yet be refused."""
         return int(client_kernel.log_end(self.words))
 
     def unfit(self) -> PeerError:
@@ -218,7 +221,7 @@ class HaClient:
 
     @property
     def header_space(self) -> memoryview:
-        """Where the bytes of the next header that are still missing belong."""
+        """Return where the bytes of the next header that are still missing belong."""
         return self._header_view[self._header_filled :]
 
     def received(self, count: int, now_ms: int) -> None:
@@ -250,7 +253,10 @@ class HaClient:
     # reporting
 
     def report(self, now_ms: int) -> bytes | None:
-        """What to send now: our end grew since the last report, or we were silent for too long. Raises PeerError."""
+        """Return what to send now: our end grew since the last report, or we were silent for too long.
+
+        Raises PeerError.
+        """
         if self.is_opening:
             return self._opening_report(now_ms)
         end = int(client_kernel.next_report(self.words, self.limits, now_ms))

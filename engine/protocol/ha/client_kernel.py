@@ -43,7 +43,7 @@ class ClientWord(IntEnum):
 
 
 class ClientLimits(NamedTuple):
-    """What the configuration says about the slave's side; `segment_bytes` is mappedFileSizeCommitLog."""
+    """The settings of the slave's side; `segment_bytes` is mappedFileSizeCommitLog."""
 
     segment_bytes: int
     send_heartbeat_interval_ms: int
@@ -53,7 +53,7 @@ class ClientLimits(NamedTuple):
 
 @bare_kernel
 def log_end(client: Words) -> int:
-    """Where the log ends for everybody else: not within the head of a record, which may yet be refused."""
+    """Return where the log ends for everybody else: not within the head of a record, which may yet be refused."""
     return client[ClientWord.MAX_PHYSICAL] - client[ClientWord.HEAD_BYTES]
 
 
@@ -91,14 +91,14 @@ def goes_on(client: Words, inbox: Bytes, at: int, segment_bytes: int) -> bool:
 
 @bare_kernel
 def take_body(client: Words, count: int) -> None:
-    """So many bytes of a frame's body are in the log."""
+    """Note that bytes of a frame's body are in the log."""
     client[ClientWord.BODY_LEFT] -= count
     client[ClientWord.MAX_PHYSICAL] += count
 
 
 @inlined
 def _record_left(head: int, offset: int, segment_bytes: int) -> int:
-    """What follows the head of the record at that offset, in bytes; -1 when it does not fit its segment."""
+    """Return what follows the head of the record at that offset, in bytes; -1 when it does not fit its segment."""
     size, magic, room = head >> 32, head & 0xFFFFFFFF, segment_bytes - offset % segment_bytes
     if magic == BLANK_MAGIC:
         return size - BLANK_BYTES if size == room else -1
@@ -109,7 +109,7 @@ def _record_left(head: int, offset: int, segment_bytes: int) -> int:
 
 @bare_kernel
 def bytes_that_fit(client: Words, inbox: Bytes, begin: int, size: int, segment_bytes: int) -> int:
-    """How many of the next `size` bytes of a body may be taken: all, or those before a record that does not fit.
+    """Return how many of the next `size` bytes of a body may be taken: all, or those before a record that does not fit.
 
     Records are followed from head to head, however frames cut them; a head is as long as a blank record.
     """

@@ -10,8 +10,8 @@ Two threads use one object, each its own half, and each of its words has one wri
 `next_transfer_offset` moves before the frame's first byte is written, so an acknowledgement never arrives before its
 bytes count as sent. What is decided for every frame and every report is compiled, in connection_kernel; the sender's
 loops call the same functions, and what is not usual is decided here.
-RocketMQ believes any number a slave sends (5.x), or any below its own end (4.9); ours believes what this connection
-sent. A slave that cannot be served sees its connection closed, for a named reason, not heartbeats.
+RocketMQ believes any number a slave sends (5.x), or any below its own end (4.9); slipstream believes what this
+connection sent. A slave that cannot be served sees its connection closed, for a named reason, not heartbeats.
 
 A first report is a position, and no proof: anybody may name one. What a slave is shown to hold (`held_offset`, which
 alone confirms puts) is what of it was known before, and what it acknowledged of the bytes that were sent from there on:
@@ -61,8 +61,10 @@ def _begins_remoting(first_bytes: int) -> bool:
 def transfer_start(
     request: int, min_physical_offset: int, max_physical_offset: int, segment_bytes: int, start_from_min: bool = False
 ) -> int:
-    """Where a slave's transfer begins. An empty one (0) gets the segment that holds the end, as RocketMQ does it, or
-    with haStartFromMin all that there is."""
+    """Return where a slave's transfer begins.
+
+    An empty one (0) gets the segment that holds the end, as RocketMQ does it, or with haStartFromMin all that there is.
+    """
     if request == FROM_LAST_SEGMENT and start_from_min:
         return min_physical_offset
     if request == FROM_LAST_SEGMENT:
@@ -106,7 +108,7 @@ class HaConnection:
     # reading half
 
     def meet(self, reports: bytes, greeting: MasterGreeting, now_ms: int) -> bool:
-        """Whether the first bytes are those of one of ours: then it is asked who it is, and served when it has said."""
+        """Return whether the first bytes are a Slipstream slave's; then ask who it is before it is served."""
         if not is_of_ours(reports):
             return False
         self.last_read_ms = now_ms
@@ -145,13 +147,13 @@ class HaConnection:
         self.look_at_proof(now_ms, confirm_offset)
 
     def serve(self, now_ms: int, min_physical_offset: int, max_physical_offset: int) -> None:
-        """Begin to serve one of ours: it has said who it is, and `outgoing` is sent. Raises PeerError."""
+        """Begin to serve a Slipstream slave once it has said who it is and `outgoing` is sent. Raises PeerError."""
         has_said_who = self.greeting is not None and self.greeting.replica is not None
         if has_said_who and self.slave_request_offset == UNKNOWN_OFFSET and not self.outgoing:
             self._accept_request(self._asked_offset, now_ms, min_physical_offset, max_physical_offset)
 
     def _take_word(self, word: bytes) -> None:
-        """What one of ours says that is no offset: who it is, or what it has on its disk. Raises PeerError."""
+        """Take a Slipstream slave's word that is not an offset: who it is, or what is on its disk. Raises PeerError."""
         assert self.greeting is not None
         if word[0] == WordKind.MESSAGE:
             self.outgoing += self.greeting.hear(word[1:])
@@ -211,7 +213,10 @@ class HaConnection:
         return None if size == NOTHING else Frame(start, size)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long the writing half may sleep when the log does not grow: until a heartbeat or the next flow window."""
+        """Return how long the writing half may sleep while the log does not grow.
+
+        It is the time to the next heartbeat or flow window.
+        """
         if self.next_transfer_offset < 0:
             return self.limits.housekeeping_interval_ms
         heartbeat_ms = int(connection_kernel.heartbeat_wait_ms(self.words, self.limits, now_ms))

@@ -24,7 +24,7 @@ NOTHING = -1  # as a frame's size: none is due; as what reports came to: not for
 
 
 class ConnectionWord(IntEnum):
-    """The words of an HaConnection; who writes which is told there."""
+    """The words of an HaConnection; its docstring says who writes which."""
 
     REQUEST = 0
     ACK = 1
@@ -33,12 +33,12 @@ class ConnectionWord(IntEnum):
     LAST_READ_MS = 4
     LAST_WRITE_MS = 5
     PROVES_FROM = 6
-    START = 7  # where the first frame begins; told before REQUEST
+    START = 7  # where the first frame begins; published before REQUEST
     IS_JUDGED = 8  # each report goes to HaConnection: the slave's disk counts, not its memory
 
 
 class ConnectionLimits(NamedTuple):
-    """What the configuration says about a connection; `segment_bytes` is mappedFileSizeCommitLog."""
+    """The settings of a connection; `segment_bytes` is mappedFileSizeCommitLog."""
 
     segment_bytes: int
     transfer_batch_bytes: int
@@ -49,7 +49,10 @@ class ConnectionLimits(NamedTuple):
 
 @bare_kernel
 def next_batch(start: int, end: int, segment_bytes: int, batch_bytes_max: int) -> int:
-    """How many bytes to send from `start`. A batch never crosses a segment's end, because sendfile reads one file."""
+    """Return how many bytes to send from `start`.
+
+    A batch never crosses a segment's end, because sendfile reads one file.
+    """
     return min(end - start, segment_bytes - start % segment_bytes, batch_bytes_max)
 
 
@@ -78,7 +81,7 @@ def next_frame(connection: Words, flow: Words, limits: ConnectionLimits, now_ms:
 
 @bare_kernel
 def heartbeat_wait_ms(connection: Words, limits: ConnectionLimits, now_ms: int) -> int:
-    """How long until a heartbeat is due, when nothing is sent meanwhile; 0 or less: it is."""
+    """Return how long until a heartbeat is due, when nothing is sent meanwhile; 0 or less: it is."""
     return connection[ConnectionWord.LAST_WRITE_MS] + limits.send_heartbeat_interval_ms + 1 - now_ms
 
 
@@ -96,7 +99,7 @@ def sent_offset(connection: Words) -> int:
 
 @bare_kernel
 def ack_fault(reported: int, acked_before: int, sent: int) -> CloseReason:
-    """Why an acknowledgement cannot be true; NONE when it can."""
+    """Return why an acknowledgement cannot be true; NONE when it can."""
     if reported > sent:
         return CloseReason.ACK_NOT_SENT
     if reported < acked_before:

@@ -41,7 +41,7 @@ def turn_window(flow: Words, now_ms: int) -> None:
 
 @bare_kernel
 def allowed_bytes(flow: Words) -> int:
-    """How much may still be sent in this step of the window."""
+    """Return how much may still be sent in this step of the window."""
     steps = flow[FlowWord.ELAPSED_MS] // STEP_MS + 1
     share = -(-flow[FlowWord.LIMIT] // STEPS) * steps
     return max(min(share, flow[FlowWord.LIMIT]) - flow[FlowWord.IN_WINDOW], 0)

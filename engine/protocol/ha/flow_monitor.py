@@ -1,7 +1,8 @@
 """How many bytes a connection may still send in this second, and how many it sent in the last one.
 
 Implements: FlowMonitor (spec: ha-protocol, 8 flow control)
-RocketMQ's plain connection sends empty frames in a tight loop while nothing is allowed; ours waits for the next window.
+RocketMQ's plain connection sends empty frames in a tight loop while nothing is allowed; slipstream waits for the
+next window.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class FlowMonitor:
 
     @property
     def transferred_bytes_in_second(self) -> int:
-        """What the window before this one came to."""
+        """Return what the window before this one came to."""
         return int(self.words[FlowWord.IN_LAST_WINDOW])
 
     def turn(self, now_ms: int) -> None:
@@ -40,11 +41,11 @@ class FlowMonitor:
         self.words[FlowWord.IN_WINDOW] += transferred_bytes
 
     def allowed_bytes(self) -> int:
-        """How much may still be sent in this window."""
+        """Return how much may still be sent in this window."""
         return int(allowed_bytes(self.words))
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long until more is allowed: 0 when something is allowed now."""
+        """Return how long until more is allowed: 0 when something is allowed now."""
         if self.allowed_bytes():
             return 0
         elapsed_ms = now_ms - int(self.words[FlowWord.WINDOW_BEGINS_MS])

@@ -1,4 +1,4 @@
-"""Which puts are answered: how far enough slaves hold the log, and what a waiting put is told.
+"""Decides which puts are answered, and with what status: how far enough slaves hold the log.
 
 Implements: GroupTransferService, DefaultHAService.isSlaveOK and inSyncReplicasNums, PutMessageStatus
 spec: ha-protocol, 6 put path and acks, 7 status mapping
@@ -54,14 +54,14 @@ STORED = frozenset(
 
 
 class SlaveAck(NamedTuple):
-    """What one connection acknowledged; `identity` is equal for two connections of the same slave."""
+    """The acknowledgement of one connection; `identity` is equal for two connections of the same slave."""
 
     identity: Hashable
     slave_ack_offset: int
 
 
 def slave_identity(peer: int, high: int = 0, low: int = 0) -> tuple[int, ...]:
-    """Who a slave is by its address, from the words of `engine.board.addresses`: RocketMQ's carry no name.
+    """Return a slave's identity from its address, in words of `engine.board.addresses`: RocketMQ's slaves send no name.
 
     Two connections from one address may be an old half-open one and its successor, and count once. On loopback several
     slaves share the address, but a dead process's connection closes at once: there the port tells them apart.
@@ -73,7 +73,7 @@ def slave_identity(peer: int, high: int = 0, low: int = 0) -> tuple[int, ...]:
 
 
 class Claim(NamedTuple):
-    """How it is known who a slave is: by its address, and by a name that it says (0: none) or has proved."""
+    """A slave's claim to be somebody: its address, and a name that it says (0: none) or has proved."""
 
     address: tuple[int, ...]
     name: int = 0
@@ -81,7 +81,7 @@ class Claim(NamedTuple):
 
 
 def identities(claims: Sequence[Claim]) -> list[Hashable]:
-    """Who each slave is: equal for two connections that may be one replica.
+    """Return the identity of each slave: equal for two connections that may be one replica.
 
     A name that is proved tells replicas apart, on one host, too. One that is only said makes one replica of two
     addresses, never two of one address; so does an address where anybody has it who proved nothing.
@@ -131,7 +131,7 @@ def push2_slave_max_offset(acks: Iterable[SlaveAck]) -> int:
 
 
 def in_sync_slaves(acks: Iterable[SlaveAck], max_physical_offset: int, fallbehind_bytes_max: int) -> int:
-    """How many distinct slaves are connected and less than `fallbehind_bytes_max` behind."""
+    """Return how many distinct slaves are connected and less than `fallbehind_bytes_max` behind."""
     return sum(max_physical_offset - offset < fallbehind_bytes_max for offset in _best_acks(acks))
 
 
@@ -147,7 +147,7 @@ def put_status(
     policy: PutPolicy,
     flush_failed: bool = False,
 ) -> PutMessageStatus | None:
-    """What a put that ends at `end_offset` is told now; None: keep waiting.
+    """Return the status of a put that ends at `end_offset`; None: keep waiting.
 
     `in_sync_slaves` is the number at the moment of the put: 4.9 checks once, then only the deadline counts; 5.x may let
     it decide how many replicas are needed, and `confirm_offset` is the one of so many. A failed fsync (`flush_failed`)

@@ -1,4 +1,4 @@
-"""Who stands at the other end, said between ours when a connection begins; a RocketMQ at either end sees none of it.
+"""Who stands at the other end: slipstreams say it when a connection begins; a RocketMQ at either end sees none of it.
 
     slave  -> master   its first report, four times in one packet (a RocketMQ master takes the last of one read)
     master -> slave    a control frame: the challenge
@@ -36,7 +36,7 @@ CONTROL_BYTES_MAX = 4096
 SIGNATURE_BYTES = 32
 UNSIGNED = bytes(SIGNATURE_BYTES)
 NONCE_BYTES = 16
-REPEATED = 4  # how often one of ours sends its first report
+REPEATED = 4  # how often a Slipstream slave sends its first report
 EPOCHS_MAX = 16  # the newest; a slave keeps those before them
 NAME_CHARACTERS_MAX = 255
 PEERS_MAX, PEER_CHARACTERS_MAX = 4, 64  # addresses said of others: with all else they fit into one message
@@ -52,7 +52,7 @@ class WordKind(IntEnum):
 
 
 class Identity(NamedTuple):
-    """Which broker of which cluster: the name that a name server knows it by."""
+    """A broker of a cluster, by the name that a name server knows."""
 
     cluster: str
     broker_name: str
@@ -60,18 +60,18 @@ class Identity(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As people write it."""
+        """Return the identity as text, `brokerName:brokerId`."""
         return f"{self.broker_name}:{self.broker_id}"
 
     @property
     def number(self) -> int:
-        """As one word: positive, and another one for each broker there will ever be."""
+        """Return the identity as one word: positive, and different for every broker."""
         whole = f"{self.cluster}\n{self.broker_name}\n{self.broker_id}".encode()
         return int.from_bytes(hashlib.blake2b(whole, digest_size=8).digest(), "big") >> 2 | 1
 
 
 class Facts(NamedTuple):
-    """What a broker says of itself and of its log."""
+    """The facts that a broker says of itself and of its log."""
 
     identity: Identity
     min_offset: int
@@ -87,17 +87,17 @@ class Facts(NamedTuple):
 
 
 def first_report(offset: int) -> bytes:
-    """What one of ours sends first."""
+    """Return the bytes that a Slipstream slave sends first."""
     return REPORT.pack(offset) * REPEATED
 
 
 def is_of_ours(reports: bytes) -> bool:
-    """Whether these bytes, all that a slave has sent, are what one of ours sends first."""
+    """Return whether these bytes, all that a slave has sent, are a Slipstream slave's first ones."""
     return len(reports) == REPEATED * REPORT_BYTES and reports == reports[:REPORT_BYTES] * REPEATED
 
 
 def flushed_word(offset: int) -> bytes:
-    """What a slave says once it has its log on disk up to there."""
+    """Return what a slave says once it has its log on disk up to there."""
     return bytes([WordKind.FLUSHED]) + offset.to_bytes(WORD_PAYLOAD_BYTES, "big")
 
 
@@ -117,7 +117,7 @@ def words_of(message: bytes) -> bytes:
 
 
 class Welcome(NamedTuple):
-    """What a master grants: whether it counts what is on the slave's disk alone, and whether puts wait for that;
+    """The grants of a master: whether it counts what is on the slave's disk alone, and whether puts wait for that;
     whether it proved that it knows the secret."""
 
     counts_flushed: bool
@@ -143,7 +143,7 @@ class SlaveGreeting:
         self.welcome: Welcome | None = None
 
     def take(self, message: bytes) -> bytes:
-        """What to answer to a control frame's message. Raises PeerError."""
+        """Return what to answer to a control frame's message. Raises PeerError."""
         said, text = message[:SIGNATURE_BYTES], message[SIGNATURE_BYTES:]
         fields = _fields(text)
         if "refused" in fields:
@@ -163,8 +163,7 @@ class SlaveGreeting:
         return b""
 
     def require_known(self) -> None:
-        """Take nothing of a master that must prove itself and did not, or of one before the newest, which our hello
-        told. Raises PeerError."""
+        """Raise PeerError for a master without the required proof, or with an older epoch than this log has seen."""
         if self._is_required and (self.welcome is None or not self.welcome.is_signed):
             why = "the master sends without a proof that it knows the secret (haSecretRequired)"
             raise PeerError(CloseReason.SIGNATURE, self._facts.end_offset, why)
@@ -249,7 +248,7 @@ def refusal(error: PeerError) -> bytes:
 
 
 def signature(secret: bytes, who: bytes, said_before: bytes, text: bytes) -> bytes:
-    """What proves that whoever says `text`, in that part (`who`) and after it was told that, knows the secret."""
+    """Return the proof that who says `text`, in the part `who` and after hearing `said_before`, knows the secret."""
     if not secret:
         return UNSIGNED
     parts = (who, said_before, text)

@@ -42,7 +42,7 @@ NO_TAIL = Tail(0, b"")
 
 
 class Difference(NamedTuple):
-    """Where two logs differ first, as far as was compared, and how they go on there."""
+    """First difference of two logs, as far as they were compared, and the bytes there."""
 
     offset: int
     own: bytes
@@ -50,7 +50,7 @@ class Difference(NamedTuple):
 
 
 class HistorySearch:
-    """Where the log of a master begins; it goes on over connections, each of which asks `request`."""
+    """Search for the beginning of a master's log, over connections that each ask for `request`."""
 
     def __init__(self, segment_bytes: int) -> None:
         self._segment_bytes = segment_bytes
@@ -204,7 +204,7 @@ class Opening:
         return count
 
     def _masters_end(self) -> int | None:
-        """Where its log ended when it said who it is."""
+        """Return where its log ended when it said who it is."""
         return None if self.greeting is None or self.greeting.master is None else self.greeting.master.end_offset
 
     def _differs(self, own: memoryview, masters: memoryview) -> None:

@@ -17,7 +17,7 @@ HA_POLICIES = {compat: line.ha for compat, line in LINES.items()}
 
 
 class HaSettings(NamedTuple):
-    """What the configuration says about replication: fields of BrokerConfig, under the same names."""
+    """The settings of replication: fields of BrokerConfig, under the same names."""
 
     compat: str
     broker_role: str
@@ -40,7 +40,7 @@ class HaSettings(NamedTuple):
 
 
 class PutPolicy(NamedTuple):
-    """What a put waits for. Replicas are counted with the master: 1 waits for nobody."""
+    """The rule of what a put waits for. Replicas are counted with the master: 1 waits for nobody."""
 
     in_sync_replicas: int
     wait_for_flush: bool
@@ -69,7 +69,7 @@ def put_policy(settings: HaSettings) -> PutPolicy:
 
 
 def replicas_needed(policy: PutPolicy, in_sync_slaves: int) -> int:
-    """How many replicas a put waits for that finds so many slaves in sync (calcNeedAckNums)."""
+    """Return how many replicas a put waits for that finds so many slaves in sync (calcNeedAckNums)."""
     if not policy.replicas_min:
         return policy.in_sync_replicas
     return max(min(policy.in_sync_replicas, 1 + in_sync_slaves), policy.replicas_min)

@@ -48,7 +48,7 @@ class Frame(NamedTuple):
 
 
 class CloseReason(IntEnum):
-    """Why a connection ended. The numbers are published in counters: never renumber, only append."""
+    """Reasons why a connection ended. The numbers are published in counters: never renumber, only append."""
 
     NONE = 0
     PEER_CLOSED = 1
@@ -94,7 +94,7 @@ class CloseReason(IntEnum):
 
 
 class ReasonCode(StrEnum):
-    """What to look at first: the reasons in groups, as people and alarms want them."""
+    """The groups of reasons, as people and alarms want them: what to look at first."""
 
     OK = "OK"
     CLOSED = "CLOSED"

@@ -29,7 +29,7 @@ REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
 class Forbidden(IntEnum):
-    """ForbiddenType: what forbids it."""
+    """The reasons that forbid a pull, like Java's ForbiddenType."""
 
     NOT_SAID = 0
     BROKER = 1
@@ -158,7 +158,7 @@ class Checks:
         return self._filter_of(header, subscription)
 
     def _filter_of(self, header: PullHeader, subscription: Json) -> TagFilter:
-        """Made once for each subscription that is told."""
+        """Return the filter of a subscription, made once for each version of it."""
         of_group = self._filters.setdefault(header.group, {})
         kept = of_group.get(header.topic)
         if kept is None or kept[0] is not subscription:

@@ -50,14 +50,14 @@ CODES = {
 
 
 class QueueExtent(NamedTuple):
-    """Which queue offsets a queue has."""
+    """Range of offsets that a queue has."""
 
     min_offset: int
     max_offset: int
 
 
 class Catch(NamedTuple):
-    """What a pull gets; `ranges` of the log hold the messages."""
+    """The messages that a pull gets; `ranges` of the log hold them."""
 
     status: Status
     next_offset: int
@@ -73,7 +73,7 @@ class Catch(NamedTuple):
 
 
 class Role(NamedTuple):
-    """Whom a pull has come to."""
+    """Role and settings of the broker that answers."""
 
     is_slave: bool
     slave_read_enable: bool
@@ -86,7 +86,7 @@ class Role(NamedTuple):
 
 
 def outside(offset: int, extent: QueueExtent, *, corrects: bool) -> Catch | None:
-    """What a pull gets that asks for what the queue does not have; None where it has it."""
+    """Return what a pull gets that asks for what the queue does not have; None where it has it."""
     low, high = extent
     if low <= offset < high:
         return None
@@ -102,7 +102,7 @@ def outside(offset: int, extent: QueueExtent, *, corrects: bool) -> Catch | None
 
 
 def without_file(offset: int, extent: QueueExtent, units_a_file: int, *, corrects: bool) -> Catch:
-    """What a pull gets whose part of the queue has no file: the next one's beginning."""
+    """Return what a pull gets whose part of the queue has no file: the next one's beginning."""
     following = offset + units_a_file - offset % units_a_file
     return Catch(Status.OFFSET_FOUND_NULL, following if corrects else offset, extent)
 
@@ -114,7 +114,7 @@ def scan_before(offset: int, max_messages: int, unit_bytes: int) -> int:
 
 
 def looked(offset: int, extent: QueueExtent, taken: Words, log_ends: int, memory_bytes: int) -> Catch:
-    """What a pull gets after the search."""
+    """Return what a pull gets after the search."""
     words: list[int] = taken.tolist()
     messages, size = words[Taken.MESSAGES], words[Taken.BYTES]
     if messages:
@@ -135,7 +135,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(catch: Catch, offset: int, role: Role, group: dict[str, Any]) -> Verdict:
-    """Which code says that, and whom to ask next."""
+    """Return the answer's code and the broker to ask next."""
     code = _code_of(catch, offset)
     suggested = MASTER_ID
     if role.slave_read_enable:

@@ -16,7 +16,7 @@ NUMBER_FORMAT = "java.lang.NumberFormatException: For input string"
 
 
 class PullFlag(IntEnum):
-    """The bits of sysFlag."""
+    """Bits of a pull's sysFlag."""
 
     COMMIT_OFFSET = 1
     SUSPEND = 2
@@ -26,7 +26,7 @@ class PullFlag(IntEnum):
 
 
 class PullHeader(NamedTuple):
-    """What a pull asks for."""
+    """Fields of a pull request."""
 
     group: str
     topic: str

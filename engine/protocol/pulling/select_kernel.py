@@ -30,7 +30,7 @@ class Unit(IntEnum):
 
 
 class Limit(IntEnum):
-    """What bounds a pull."""
+    """Indexes of the limits of a pull."""
 
     MESSAGES = 0  # maxMsgNums
     COUNT_IN_MEMORY = 1
@@ -54,7 +54,7 @@ class RangeColumn(IntEnum):
 
 
 class Taken(IntEnum):
-    """What came of it."""
+    """Indexes of a selection's results."""
 
     UNITS = 0  # passed, whether taken or not
     MESSAGES = 1

@@ -39,7 +39,7 @@ def is_tag_type(expression_type: str | None) -> bool:
 
 
 def filter_of(subscription: str | None, expression_type: str | None) -> TagFilter | None:
-    """What a pull says that it wants; None where it cannot be understood. The type is one of tags."""
+    """Return what a pull says that it wants; None where it cannot be understood. The type is one of tags."""
     if subscription is not None and len(subscription) > LENGTH_MAX:
         return None
     made = _filter_of if subscription is None or len(subscription) <= LENGTH_KEPT else _filter_of.__wrapped__
@@ -68,7 +68,7 @@ def is_understood(subscription: str | None, expression_type: str | None) -> bool
 
 
 def filter_of_heartbeat(subscription: Mapping[str, Any]) -> TagFilter:
-    """What a group's consumers said in their heartbeats of a topic."""
+    """Return what a group's consumers said in their heartbeats of a topic."""
     if subscription.get("classFilterMode") or subscription.get("subString") == ALL:
         return EVERYTHING
     return _of_codes(subscription.get("codeSet") or ())

@@ -1,1 +1,1 @@
-"""Remoting on the wire: frames, headers, codes, and the way in which any server of ours answers."""
+"""Remoting on the wire: frames, headers, codes, and the way in which every server answers."""

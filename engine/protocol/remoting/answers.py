@@ -51,7 +51,10 @@ class Answerer:
         self._ahead: object = None
 
     def work_ahead(self, _request: RemotingCommand) -> object:
-        """What of a request takes long and touches no table: any thread may do it, `answer` takes what comes out."""
+        """Return the part of a request's work that takes long and touches no table.
+
+        Any thread may do it; `answer` takes its result.
+        """
         return None
 
     def answer(
@@ -104,12 +107,12 @@ def required(request: RemotingCommand, name: str) -> str:
 
 
 def null_pointer(call: str, what: str) -> str:
-    """What Java says when it finds nothing where it calls something."""
+    """Return what Java says when it finds nothing where it calls something."""
     return f'Cannot invoke "{call}" because {what} is null'
 
 
 def no_value(line: Line, header: str, getter: str, call: str) -> NoReturn:
-    """What Java says where a handler takes a number that the request lacks out of its box. Raises Thrown."""
+    """Raise Thrown with what Java says where a handler unboxes a number that the request lacks."""
     what = f'the return value of "{line.remoting.java_package}.header.{header}.{getter}()"'
     raise Thrown(f"{NULL_POINTER}: {null_pointer(call, what)}")
 

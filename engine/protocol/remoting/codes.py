@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from enum import Enum, IntEnum
 
-REQUEST_VERSION = 409  # MQVersion.V4_9_8: what every request of ours says that its sender is
+REQUEST_VERSION = 409  # MQVersion.V4_9_8: the version of its sender that every request of Slipstream's states
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """Codes of requests, with RocketMQ's names."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -117,7 +117,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request was answered."""
+    """The code of an answer."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -151,7 +151,7 @@ class ResponseCode(IntEnum):
 
 
 class RequestKind(Enum):
-    """What a request does to the server that is asked."""
+    """The effect of a request on the server that is asked."""
 
     LOOK = "routes, lists, figures, heartbeats of clients: whoever may connect"
     TABLES = "what a slave copies from its master: whoever may connect"

@@ -40,7 +40,7 @@ _Said = tuple[int, int, int, int, str | None, str, dict[str, str] | None]  # _NU
 
 
 class Serialize(IntEnum):
-    """How a header is written."""
+    """The ways in which a header is written."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -81,7 +81,7 @@ class RemotingCommand:
 
     @property
     def cost(self) -> int:
-        """What it costs to keep it, about: its fields and its body."""
+        """Return about how many bytes it costs to keep it: its fields and its body."""
         fields = self.ext_fields or {}
         return sum(map(len, fields)) + sum(map(len, fields.values())) + len(self.remark or "") + len(self.body)
 
@@ -175,7 +175,7 @@ def _decode_json(header: bytes, body: memoryview) -> RemotingCommand:
 
 
 def _usual(fields: Any) -> _Said | None:
-    """What a header says whose fields have the names and kinds that Java writes; else None."""
+    """Return what a header says whose fields have the names and kinds that Java writes; else None."""
     if type(fields) is not dict or not fields.keys() <= _NAMES:
         return None
     numbers = [fields.get(name, 0) for name in _NUMBERS]
@@ -191,7 +191,7 @@ def _usual(fields: Any) -> _Said | None:
 
 
 def _as_java_reads(fields: JavaFields) -> _Said:
-    """What fastjson reads of any other header. Raises MalformedJson."""
+    """Return what fastjson reads of any other header. Raises MalformedJson."""
     code, flag, opaque, version = map(fields.number, _NUMBERS)
     language = fields.one_of("language", LANGUAGES) if fields.has("language") else LANGUAGES[0]
     ext = fields.value("extFields")
@@ -265,5 +265,5 @@ class FrameSplitter:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of a frame that is not complete yet."""
+        """Return the bytes of a frame that is not complete yet."""
         return len(self._buffer)

@@ -28,7 +28,7 @@ DISK_FULL_BIT = 1 << 4  # of RocketMQ's RunningFlags
 
 
 class DiskState(IntEnum):
-    """How full the disk is, as published. From READ_ONLY on puts are refused; queues are still built."""
+    """The fullness of the disk, as published. From READ_ONLY on puts are refused; queues are still built."""
 
     NORMAL = 0
     WARNING = 1  # above diskSpaceCleanForciblyRatio: files go before their time
@@ -37,7 +37,7 @@ class DiskState(IntEnum):
 
 
 class Usage(NamedTuple):
-    """Percent used of the two file systems, rounded up; -1: it cannot be told."""
+    """Percent used of the two file systems, rounded up; -1: unknown."""
 
     commit_log: int
     queues: int
@@ -52,7 +52,7 @@ class LogFile(NamedTuple):
 
 
 class Trigger(NamedTuple):
-    """Why a round deletes: `reason` is empty when it does not; `at_once`: also files that are not old enough."""
+    """Reason why a round deletes files, empty when it does not; `at_once`: also files that are not old enough."""
 
     reason: str
     at_once: bool
@@ -75,7 +75,7 @@ class Policy(NamedTuple):
     redelete_ms: int
 
     def clamped(self) -> Policy:
-        """With every percentage in its range: diskMaxUsedSpaceRatio, and by its rules the two levels, too."""
+        """Return the policy with its percentages in range: diskMaxUsedSpaceRatio, and by its rules both levels."""
         clamped = self._replace(max_used_percent=min(max(self.max_used_percent, 10), 95))
         if not self.rules.clamps_levels:
             return clamped
@@ -108,7 +108,7 @@ class Policy(NamedTuple):
         return f"the disk of the {disk} is used to {percent} %, above diskMaxUsedSpaceRatio {self.max_used_percent} %"
 
     def trigger(self, local_hour: int, usage: Usage, no_room: bool) -> Trigger:
-        """Why a round that begins now deletes. `no_room`: a segment could not be reserved."""
+        """Return why a round that begins now deletes. `no_room`: a segment could not be reserved."""
         space = self.space_trigger(usage)
         at_once = self.clean_forcibly and (space.at_once or no_room)
         if no_room:
@@ -121,7 +121,7 @@ class Policy(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What to do with the oldest file: publish `min_physical_offset` and delete it, or only say that it is held.
+    """The decision on the oldest file: publish `min_physical_offset` and delete it, or only say that it is held.
 
     `kept`: by a snapshot, and nothing follows from that.
     """
@@ -170,7 +170,7 @@ class LogCleaner:
         return self._round is not None
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing is due."""
+        """Return how long nothing is due."""
         return max(0, (self.round_at_ms if self._round is None else self._round.due_ms) - now_ms)
 
     def next(
@@ -265,7 +265,7 @@ def _hours(milliseconds: int) -> str:
 
 
 def expired_count(last_offsets: Iterable[int], min_physical_offset: int) -> int:
-    """How many files go, from the oldest on: those whose last entry's record lies below the log's first byte.
+    """Return how many files go, from the oldest on: those whose last entry's record lies below the log's first byte.
 
     `last_offsets`: of every file but the newest, which always stays. An entry that points nowhere has offset 0.
     """

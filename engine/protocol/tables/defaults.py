@@ -1,4 +1,4 @@
-"""The topics and consumer groups that every broker has without being told, and what a group is where nothing is said.
+"""The topics and consumer groups that every broker has by default, and the default settings of a group.
 
 Implements: TopicConfigManager.init, SubscriptionGroupManager.init
 """
@@ -36,7 +36,7 @@ class Identity(NamedTuple):
 
 
 def group_config(group: str, line: Line) -> Value:
-    """One entry of subscriptionGroupTable, with RocketMQ's defaults."""
+    """Return an entry of subscriptionGroupTable, with RocketMQ's defaults."""
     config: Value = {
         "brokerId": 0, "consumeBroadcastEnable": True, "consumeEnable": True, "consumeFromMinEnable": True,
         "groupName": group, "notifyConsumerIdsChangedEnable": True, "retryMaxTimes": 16, "retryQueueNums": 1,
