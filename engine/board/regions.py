@@ -111,8 +111,8 @@ def _why_not_ours(directory: Path, place: Place) -> str:
 def _may_be_ours(path: Path) -> bool:
     """Whether this is a region, finished or not, or what else brokers and sinks put beside regions."""
     notes = (
-        pointer_file.OWNER_NAME, role_request.NAME, role_request.REFUSAL, role_request.LOCK, rival_note.NAME,
-        COUNTS_NAME,
+        pointer_file.OWNER_NAME, role_request.NAME, role_request.REFUSAL, role_request.LOCK, role_request.CLAIM,
+        rival_note.NAME, COUNTS_NAME,
     )  # fmt: skip
     try:
         kind = path.lstat().st_mode

@@ -6,14 +6,18 @@ Only the broker's own user may write there. The file is removed with the regions
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ipc.clock import monotonic_ms
 from store.files import summed_json
 from store.files.summed_json import Damaged
 
 NAME, REFUSAL = "role-request", "role-refused"
 LOCK = "role-lock"  # a command that changes the role holds it
+CLAIM = "role-claim"  # a slave is about to take its master's place, and says so to who asks
 ROLE_SIGNAL = signal.SIGUSR1  # says to the supervisor that a role is asked for
 
 
@@ -64,3 +68,24 @@ def refusal(directory: Path) -> str:
 def is_there(directory: Path) -> bool:
     """Whether there is one: a look that costs little."""
     return (directory / NAME).exists()
+
+
+@contextmanager
+def claiming(directory: Path, epoch: int, seconds: float) -> Iterator[None]:
+    """Have a slave's broker say meanwhile, for so long at most, that it is about to begin that epoch: its master steps
+    down for no other. Raises OSError."""
+    summed_json.write(directory / CLAIM, {"epoch": epoch, "until_ms": monotonic_ms() + int(seconds * 1000)})
+    try:
+        yield
+    finally:
+        (directory / CLAIM).unlink(missing_ok=True)
+
+
+def claimed(directory: Path) -> int:
+    """The epoch that this slave is about to begin; 0 without one."""
+    try:
+        fields = summed_json.read(directory / CLAIM) or {}
+    except (Damaged, OSError):
+        return 0
+    epoch, until_ms = fields.get("epoch"), fields.get("until_ms")
+    return epoch if type(epoch) is int and type(until_ms) is int and monotonic_ms() < until_ms else 0

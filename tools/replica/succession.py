@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.board import address_cursors
+from engine.board import address_cursors, role_request
 from engine.board.addresses import NOWHERE, host_and_port, split
 from engine.board.cursors import Board
 from engine.errors import EngineError
@@ -31,6 +31,7 @@ from tools.common.tls import tls_of
 
 ALIVE_MS = 20_000  # haHousekeepingInterval: a connection that was silent for longer ends
 ANSWER_SECONDS, GRACE_SECONDS, LOOK_SECONDS = 5.0, 2.0, 0.05
+STEP_DOWN_SECONDS = 20.0  # the master asks us back, and compares the logs, before it answers
 COMPARED_BYTES = 4 * log_ranges.BYTES_MAX  # the newest of both logs; those before them are vouched for by the epochs
 
 
@@ -147,7 +148,8 @@ def switch(slave: Slave, old: Master | None, epoch: int, until: float) -> None:
     if old.extent.is_master:
         require_same_history(slave, old)
         successor = {"epoch": str(epoch), "broker": own.identity, "master": own.ha_address}
-        with RemotingClient(old.address, ANSWER_SECONDS, tls_of()) as client:
+        claiming = role_request.claiming(slave.board.directory, epoch, STEP_DOWN_SECONDS)
+        with claiming, RemotingClient(old.address, STEP_DOWN_SECONDS, tls_of()) as client:
             client.ask(RequestCode.STEP_DOWN, successor)
     extent = _await_extent(store, old.address, until)
     if extent.yields_to not in ("", own.identity) or (not old.extent.is_master and extent.yields_to != own.identity):

@@ -47,6 +47,7 @@ class Extent(NamedTuple):
     is_confirmed: bool = True  # of a master: it has asked who else is one since it was promoted, and takes messages
     yields_to: str = ""  # of a master that stepped down: for whom, NAME:ID
     yields_epoch: int = 0
+    claims_epoch: int = 0  # of a slave that an operator makes the master just now: what it is about to begin
 
     @property
     def identity(self) -> str:

@@ -7,6 +7,8 @@ A master looks while no slave is connected, or fewer than it has met, and after 
 down for a newer master that answers: `reign.LOOK_MS`, then at most `fencing.SECONDS`, later. Sends are refused from the
 proof on, before its roles are stopped. A master that was just promoted takes no message before it has asked once
 (`Reign.ASKS`). When and what is decided by `engine.protocol.ha.reign`.
+A request to step down (`slipstream promote --switch`) is anybody's word: it has this master ask its slaves, and the one
+that it names must say itself that it takes over, and prove who it is as a newer master does.
 """
 
 from __future__ import annotations
@@ -24,20 +26,27 @@ from engine.board.rival_note import Rival
 from engine.board.role_request import ROLE_SIGNAL, RoleRequest
 from engine.net import tls
 from engine.net.rare_lines import RareLines
+from engine.protocol.broker.log_requests import TEXT_MAX, standing_of
 from engine.protocol.ha import reign
 from engine.protocol.ha.reign import Standing, Step, Verdict, Watch
+from engine.protocol.remoting.answers import Refused, required, whole_number
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.sending.checks import PERM_WRITE
 from engine.remoting.desks.parts import Part, PartContext
 from engine.remoting.peers import fencing
-from engine.remoting.peers.fencing import Judged, OwnLog
+from engine.remoting.peers.fencing import Circle, Judged, OwnLog
 from engine.remoting.sockets import log_answers
 from ipc import waiting
 from ipc.clock import monotonic_ms
+from store.epochs import EPOCH_MAX
 from store.errors import StoreError
 from store.files import epochs, peers
 from store.files.segment_files import SegmentFiles
 
 log = logging.getLogger("slipstream.remoting")
+
+SUCCESSORS_MAX = 4  # looked at, or waiting for it; more requests to step down are refused
 
 
 class Rivals(Part):
@@ -45,15 +54,16 @@ class Rivals(Part):
 
     def __init__(self, context: PartContext) -> None:
         super().__init__(context)
-        self._is_asking, self._has_yielded = False, False
+        self._is_asking, self._has_yielded, self._successors = False, False, 0
         self._noted: list[Rival] = []
         self._met, self._said = peers.read(context.config.store_path_root_dir), list[str]()
         self._task: asyncio.Task[None] | None = None
-        self._threads = ThreadPoolExecutor(1, "rivals")
+        self._threads = ThreadPoolExecutor(2, "rivals")
         self._tls, self._lines = tls.of_broker(context.config), RareLines(log)
         config = context.config
         self._watch = Watch(monotonic_ms(), may_step_down=bool(config.name_servers or config.ha_secret_file))
         self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+        self.later = {RequestCode.STEP_DOWN: self._asked_to_step_down}
 
     def turn(self, now_ms: int) -> None:
         """Ask, where that is due."""
@@ -91,10 +101,14 @@ class Rivals(Part):
 
     def _judged(self) -> list[Judged]:
         """Ask and judge other masters, in a thread. Raises OwnFileDamaged, AccessDenied."""
-        config, board = self.context.config, self.context.board
-        entries = epochs.read(config.store_path_root_dir).entries
-        own = Standing(entries, True, not self._asks_first(), log_answers.run_of(board))
-        return fencing.judged(fencing.circle_of(config, self._tls.client, self._own_log), own)
+        return fencing.judged(self._circle(), self._standing())
+
+    def _circle(self) -> Circle:
+        return fencing.circle_of(self.context.config, self._tls.client, self._own_log)
+
+    def _standing(self) -> Standing:
+        entries = epochs.read(self.context.config.store_path_root_dir).entries
+        return Standing(entries, True, not self._asks_first(), log_answers.run_of(self.context.board))
 
     def _own_log(self) -> OwnLog:
         board = self.context.board
@@ -150,6 +164,62 @@ class Rivals(Part):
                 said = "%s at %s is a master, too, of epoch %d (%s)"
                 log.warning(said, one.broker, one.address, one.epoch, one.verdict)
         self._noted = noted
+
+    async def _asked_to_step_down(self, request: RemotingCommand, _channel: int, _now_ms: int) -> RemotingCommand:
+        """Have the supervisor stop this master in order, and run it again as a slave of its successor."""
+        wanted, directory = self._successor(request), self.context.board.directory
+        if self._successors >= SUCCESSORS_MAX:
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "too many ask this master to step down at once")
+        self._successors += 1
+        try:
+            is_so = await self.context.loop.run_in_executor(self._threads, self._is_claimed, wanted)
+        except OSError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{wanted.broker} cannot be asked: {error}") from None
+        finally:
+            self._successors -= 1
+        if not is_so:
+            why = (
+                f"{wanted.broker} does not answer this master as the one that takes over with epoch {wanted.epoch}, or"
+                " does not prove who it is; use the slave's own `slipstream promote --switch`, of this version"
+            )
+            raise Refused(ResponseCode.NO_PERMISSION, why)
+        before = role_request.read(directory)
+        if before is not None and before.broker != wanted.broker:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"this master steps down for {before.broker or 'an operator'} already"
+            )  # fmt: skip
+        role_request.write(directory, wanted)
+        return self.answered(request)
+
+    def _successor(self, request: RemotingCommand) -> RoleRequest:
+        """What the request says. Raises Refused."""
+        epoch = whole_number(request, "epoch", 1, EPOCH_MAX)
+        broker, master = (required(request, name) for name in ("broker", "master"))
+        if self.context.is_slave:
+            raise Refused(ResponseCode.NO_PERMISSION, "this broker is a slave already")
+        name, _colon, _number = broker.rpartition(":")
+        is_whole = name == self.context.config.broker_name and len(master) <= TEXT_MAX and master.isprintable()
+        if epoch is None or not is_whole:
+            what = "epoch, broker and master: a number, NAME:ID of this broker's name, HOST:PORT"
+            raise Refused(ResponseCode.SYSTEM_ERROR, what)
+        if epoch <= epochs.read(self.context.config.store_path_root_dir).last_epoch:
+            raise Refused(ResponseCode.NO_PERMISSION, f"epoch {epoch} is not newer than this master's")
+        return RoleRequest(to_master=False, master=master, epoch=epoch, broker=broker)
+
+    def _is_claimed(self, wanted: RoleRequest) -> bool:
+        """Whether that broker says so itself, where this master knows that it answers, and proves it. In a thread.
+
+        Raises OwnFileDamaged, AccessDenied.
+        """
+        circle, own = self._circle(), self._standing()
+        for one in fencing.others(circle):
+            said = one.extent
+            if (said.identity, said.ha_address, said.claims_epoch) != (wanted.broker, wanted.master, wanted.epoch):
+                continue
+            with suppress(ValueError):
+                if fencing.is_proved(circle, own, standing_of(said), one):
+                    return True
+        return False
 
     def close(self) -> None:
         """Stop asking; questions not begun are cancelled."""

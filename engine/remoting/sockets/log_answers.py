@@ -13,9 +13,7 @@ from dataclasses import replace
 from engine.board import role_request
 from engine.board.addresses import host_and_port
 from engine.board.cursors import Board, Reign
-from engine.board.role_request import RoleRequest
 from engine.protocol.broker.log_requests import (
-    TEXT_MAX,
     Extent,
     Wanted,
     extent_body,
@@ -23,12 +21,12 @@ from engine.protocol.broker.log_requests import (
     nonce_of,
     wanted_of,
 )
-from engine.protocol.remoting.answers import Answerer, Refused, required, whole_number
+from engine.protocol.remoting.answers import Answerer, Refused
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.replication.ha_facts import secret_of
 from engine.settings.config import BrokerConfig, BrokerRole
-from store.epochs import EPOCH_MAX, entry_fields
+from store.epochs import entry_fields
 from store.errors import StoreError
 from store.files import epochs
 from store.files.segment_files import SegmentFiles
@@ -43,6 +41,23 @@ def run_of(board: Board) -> str:
     return hashlib.blake2b(board.directory.name.encode(), digest_size=8).hexdigest()
 
 
+def extent_now(config: BrokerConfig, board: Board, files: SegmentFiles, now_ms: int) -> Extent:
+    """What this broker says of itself and its log; `now_ms` is wall time.
+
+    Raises OwnFileDamaged, AccessDenied, OSError.
+    """
+    known = epochs.read(config.store_path_root_dir)
+    is_master, fence = config.broker_role is not BrokerRole.SLAVE, known.fenced_by
+    return Extent(
+        config.broker_cluster_name, config.broker_name, config.broker_id, board.own_broker_id.read(), is_master,
+        files.segment_bytes, board.min_physical_offset.read(), board.max_physical_offset.read(),
+        host_and_port(config.broker_ip2, board.ha_listen_port.read()), known.last_epoch, known.next_epoch,
+        [entry_fields(one) for one in known.entries], now_ms, run_of(board), board.reign.read() != Reign.ASKS,
+        fence.broker if fence and known.is_fenced else "", fence.epoch if fence and known.is_fenced else 0,
+        role_request.claimed(board.directory),
+    )  # fmt: skip
+
+
 class LogAnswers(Answerer):
     """The requests of our own that a broker answers."""
 
@@ -52,7 +67,7 @@ class LogAnswers(Answerer):
         self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         self._hashing = ThreadPoolExecutor(1, "digests")
         self._waiting = 0
-        self.handlers = {RequestCode.GET_LOG_EXTENT: self._extent, RequestCode.STEP_DOWN: self._step_down}
+        self.handlers = {RequestCode.GET_LOG_EXTENT: self._extent}
 
     def begin(
         self, request: RemotingCommand, connection: int, now_ms: int
@@ -67,40 +82,12 @@ class LogAnswers(Answerer):
         self._hashing.shutdown(wait=False, cancel_futures=True)
 
     def _extent(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
-        config, board = self._config, self._board
-        known = epochs.read(config.store_path_root_dir)
-        is_master, fence = config.broker_role is not BrokerRole.SLAVE, known.fenced_by
         nonce = nonce_of(request)
-        answer = self.with_json(request, extent_body(Extent(
-            config.broker_cluster_name, config.broker_name, config.broker_id, board.own_broker_id.read(), is_master,
-            self._files.segment_bytes, board.min_physical_offset.read(), board.max_physical_offset.read(),
-            host_and_port(config.broker_ip2, board.ha_listen_port.read()), known.last_epoch, known.next_epoch,
-            [entry_fields(one) for one in known.entries], now_ms, run_of(board), board.reign.read() != Reign.ASKS,
-            fence.broker if fence and known.is_fenced else "", fence.epoch if fence and known.is_fenced else 0,
-        )))  # fmt: skip
+        answer = self.with_json(request, extent_body(extent_now(self._config, self._board, self._files, now_ms)))
         if not nonce:
             return answer
-        return replace(answer, ext_fields={"signature": extent_signature(secret_of(config), nonce, answer.body)})
-
-    def _step_down(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        """Have the supervisor stop this master in order, and run it again as a slave of that broker."""
-        epoch = whole_number(request, "epoch", 1, EPOCH_MAX)
-        broker, master = (required(request, name) for name in ("broker", "master"))
-        if self._config.broker_role is BrokerRole.SLAVE:
-            raise Refused(ResponseCode.NO_PERMISSION, "this broker is a slave already")
-        name, _colon, _number = broker.rpartition(":")
-        if epoch is None or name != self._config.broker_name or len(master) > TEXT_MAX or not master.isprintable():
-            what = "epoch, broker and master: a number, NAME:ID of this broker's name, HOST:PORT"
-            raise Refused(ResponseCode.SYSTEM_ERROR, what)
-        if epoch <= epochs.read(self._config.store_path_root_dir).last_epoch:
-            raise Refused(ResponseCode.NO_PERMISSION, f"epoch {epoch} is not newer than this master's")
-        before = role_request.read(self._board.directory)
-        if before is not None and before.broker != broker:
-            whom = before.broker or "an operator"
-            raise Refused(ResponseCode.NO_PERMISSION, f"this master steps down for {whom} already")
-        wanted = RoleRequest(to_master=False, master=master, epoch=epoch, broker=broker)
-        role_request.write(self._board.directory, wanted)
-        return self.answered(request)
+        signed = extent_signature(secret_of(self._config), nonce, answer.body)
+        return replace(answer, ext_fields={"signature": signed})
 
     async def _digests(self, request: RemotingCommand) -> RemotingCommand | None:
         low, high = self._board.min_physical_offset.read(), self._board.max_physical_offset.read()

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine.board import role_request
-from engine.board.role_request import RoleRequest
 from engine.protocol.broker.log_requests import Extent, digests_of, extent_body, extent_of
-from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.peers.log_peer import LogPeer
 from engine.remoting.sockets.client import PeerRefused, RemotingClient
 from store.errors import MalformedData
@@ -77,29 +75,3 @@ def test_digests_are_of_bounded_ranges_of_the_log(served: ServedLog, asked: dict
             client.ask(RequestCode.GET_LOG_DIGESTS, asked)
         peer = LogPeer(client)
         assert len(peer.digests(0, peer.max_offset, 7)) == 7, "and who asks well is answered still"
-
-
-def test_a_master_is_asked_to_step_down_by_the_next_one_alone(served: ServedLog) -> None:
-    good = {"epoch": "2", "broker": "pair:1", "master": "10.0.0.2:10912"}
-    with RemotingClient(served.address) as client:
-        epochs_no_one_has = ({"epoch": "1"}, {"epoch": "x"}, {"epoch": str((1 << 63) - 1)})
-        for wrong in (*epochs_no_one_has, {"broker": "other:1"}, {"master": "a\nb"}):
-            with pytest.raises(PeerRefused):
-                client.ask(RequestCode.STEP_DOWN, {**good, **wrong})
-            assert not role_request.is_there(served.board.directory)
-        with pytest.raises(PeerRefused):
-            client.ask(RequestCode.STEP_DOWN, {"epoch": "2"})
-        assert client.ask(RequestCode.STEP_DOWN, good).code == ResponseCode.SUCCESS
-    wanted = RoleRequest(to_master=False, master="10.0.0.2:10912", epoch=2, broker="pair:1")
-    assert role_request.read(served.board.directory) == wanted
-
-
-def test_a_slave_has_nothing_to_step_down_from(tmp_path: Path) -> None:
-    log = SmallLog(tmp_path / "store")
-    log.append()
-    server = ServedLog(log.root, tmp_path / "regions", SEGMENT_BYTES, brokerRole="SLAVE", brokerId=1)
-    try:
-        with RemotingClient(server.address) as client, pytest.raises(PeerRefused, match="a slave already"):
-            client.ask(RequestCode.STEP_DOWN, {"epoch": "2", "broker": "pair:1", "master": "h:1"})
-    finally:
-        server.stop()

@@ -1,0 +1,139 @@
+"""A request to step down is a stranger's word: the master believes the slave that it names, and that with a proof."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from engine.board import role_request
+from engine.board.cursors import Board
+from engine.board.role_request import RoleRequest
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.frame import RemotingCommand
+from engine.remoting.desks.parts import PartContext
+from engine.remoting.desks.rivals import Rivals
+from engine.remoting.peers.fencing import OwnLog
+from engine.remoting.peers.log_peer import asked_extent
+from engine.remoting.sockets.client import RemotingClient
+from engine.settings.config import BrokerConfig, from_mapping
+from ipc import waiting
+from store.files import epochs, peers
+from store.files.epochs import Epochs
+from tests.harness.logs import SEGMENT_BYTES, SmallLog
+from tests.harness.served_log import ServedLog
+
+SECRETS = {"": None, "a secret": b"of this pair and nobody else", "another secret": b"what a stranger made up now"}
+
+
+class Pair:
+    """A master's part, and the slave that it has met, with a copy of its log unless that is another one."""
+
+    def __init__(self, directory: Path, own: str, its: str, *, is_copy: bool = True) -> None:
+        self.log = SmallLog(directory / "a", SEGMENT_BYTES)
+        self.log.fill(80)
+        epochs.write(self.log.root, Epochs().promoted("pair:0", 100, 1))
+        other = directory / "b"
+        if is_copy:
+            shutil.copytree(self.log.root, other)
+        else:
+            SmallLog(other, SEGMENT_BYTES).append("orders", b"of a stranger")
+        self.slave = ServedLog(
+            other, directory / "regions", SEGMENT_BYTES, brokerRole="SLAVE", brokerId=1, **_secret(directory, its)
+        )  # fmt: skip
+        waiting.publish(self.slave.board.own_broker_id, 1)
+        peers.add(self.log.root, [self.slave.address])
+        self.config = from_mapping({
+            "storePathRootDir": self.log.root, "mappedFileSizeCommitLog": SEGMENT_BYTES, "brokerName": "pair",
+            "brokerIP1": "127.0.0.1", **_secret(directory, own),
+        })  # fmt: skip
+        (directory / "own").mkdir()
+        self.board = Board.create(directory / "own" / "counters")
+        waiting.publish(self.board.max_physical_offset, self.log.end)
+        with RemotingClient(self.slave.address) as client:
+            self.asked = {"epoch": "2", "broker": "pair:1", "master": asked_extent(client).ha_address}
+
+    def answer(self, *, is_slave: bool = False, **others: str) -> int:
+        """The code with which the master answers a request to step down."""
+        fields = {name: value for name, value in {**self.asked, **others}.items() if value}
+        return asyncio.run(_answered(self.config, self.board, fields, is_slave=is_slave))
+
+    def is_changed(self) -> bool:
+        return role_request.is_there(self.board.directory)
+
+
+def _secret(directory: Path, name: str) -> dict[str, Any]:
+    secret = SECRETS[name]
+    if secret is None:
+        return {}
+    (directory / name).write_bytes(secret)
+    return {"haSecretFile": directory / name}
+
+
+async def _answered(config: BrokerConfig, board: Board, fields: dict[str, str], *, is_slave: bool) -> int:
+    shared = SimpleNamespace(config=config, board=board, loop=asyncio.get_running_loop(), is_slave=is_slave)
+    part = Rivals(cast(PartContext, shared))
+    try:
+        answer = part.begin(RemotingCommand(RequestCode.STEP_DOWN, ext_fields=fields), 1, 0)
+        said = answer if isinstance(answer, RemotingCommand | None) else await answer
+        assert said is not None
+        return said.code
+    finally:
+        part.close()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pair]]:
+    """Both brokers of a pair are in this process: what one asks, the other one may answer."""
+    monkeypatch.setattr("engine.remoting.desks.rivals.OwnLog", lambda files, extent, _asked: OwnLog(files, extent))
+    pairs: list[Pair] = []
+    yield pairs
+    for one in pairs:
+        one.slave.stop()
+
+
+@pytest.mark.parametrize("secret", ["", "a secret"])
+def test_a_master_steps_down_for_the_slave_that_says_itself_that_it_takes_over(
+    tmp_path: Path, made: list[Pair], secret: str
+) -> None:
+    pair = Pair(tmp_path, secret, secret)
+    made.append(pair)
+    assert pair.answer() == ResponseCode.NO_PERMISSION, "forged: no slave takes over"
+    with role_request.claiming(pair.slave.board.directory, 2, 60):
+        wrong: dict[str, str] = {"epoch": "3", "broker": "pair:2", "master": "10.0.0.2:10912"}
+        for name, value in wrong.items():
+            assert pair.answer(**{name: value}) == ResponseCode.NO_PERMISSION, f"forged: another {name}"
+        for impossible in ({"epoch": "1"}, {"epoch": "x"}, {"broker": "other:1"}, {"master": "a\nb"}, {"broker": ""}):
+            assert pair.answer(**impossible), impossible
+        assert pair.answer(is_slave=True) == ResponseCode.NO_PERMISSION, "a slave has nothing to step down from"
+        assert not pair.is_changed()
+        assert pair.answer() == ResponseCode.SUCCESS
+    wanted = RoleRequest(to_master=False, master=pair.asked["master"], epoch=2, broker="pair:1")
+    assert role_request.read(pair.board.directory) == wanted
+    assert pair.answer() == ResponseCode.NO_PERMISSION, "the claim went with the command"
+
+
+@pytest.mark.parametrize(
+    ("own", "its", "is_copy"), [("a secret", "", True), ("a secret", "another secret", True), ("", "", False)]
+)
+def test_a_stranger_who_says_that_he_takes_over_proves_nothing(
+    tmp_path: Path, made: list[Pair], own: str, its: str, is_copy: bool
+) -> None:
+    pair = Pair(tmp_path, own, its, is_copy=is_copy)
+    made.append(pair)
+    with role_request.claiming(pair.slave.board.directory, 2, 60):
+        assert pair.answer() == ResponseCode.NO_PERMISSION
+    assert not pair.is_changed()
+
+
+def test_a_claim_ends_with_its_time_where_its_command_was_killed(tmp_path: Path) -> None:
+    with role_request.claiming(tmp_path, 2, 0):
+        assert role_request.claimed(tmp_path) == 0
+    with role_request.claiming(tmp_path, 2, 60):
+        assert role_request.claimed(tmp_path) == 2
+    assert role_request.claimed(tmp_path) == 0
