@@ -249,6 +249,12 @@ class Board(Group):
         "0, or the epoch of a newer master that has proved it; raised by an atomic maximum",
     )  # fmt: skip
     reign = One("gauge", "supervisor|clients", "clients, supervisor", "a Reign: whether a promoted master has asked")
+    writer_held_ms = One(
+        "gauge", "writer", "clients", "since when the writer, which had stood still, waits until others are asked; or 0"
+    )
+    rivals_asked_ms = One(
+        "gauge", "clients", "writer", "when the last question who else is a master began, of those that are answered"
+    )
     tables_taken_ms = One(
         "gauge", "clients", "status", "when a slave last had all tables of its master; below 0: none since that moment"
     )

@@ -70,12 +70,18 @@ def _of_rivals(board: Board, store: str) -> Iterator[Finding]:
     """Other masters of its name, as this master has seen them last: each acknowledges what the others do not have."""
     for one in rival_note.read(board.directory):
         here = f"here `slipstream demote {store} --master {one.ha_address}`"
+        demote = "`slipstream demote STORE --master HOST:PORT` (the HA port of the other one)"
         there = "there `slipstream demote STORE --master HOST:PORT` (the HA port of this one)"
         who = f"{one.broker} at {one.address}"
         long, then = {
             reign.Verdict.OLDER: (f"{who} is a master, too, of the older epoch {one.epoch}", there),
             reign.Verdict.EQUAL: (f"{who} says that it is this master, of epoch {one.epoch}: a copy?", "stop one"),
             reign.Verdict.YIELD: (f"{who} is the newer master, of epoch {one.epoch}", here),
+            reign.Verdict.UNREACHED: (
+                f"a name server calls {one.address} the master of this name, too, and it does not answer this one, so"
+                " that both are NOT FENCED",
+                f"compare both epochs by `slipstream ha status STORE`; on the one with the older epoch {demote}",
+            ),
         }.get(
             reign.Verdict(one.verdict) if one.verdict in tuple(reign.Verdict) else reign.Verdict.NOBODY,
             (f"{who} says that it is the newer master, of epoch {one.epoch}, and does not prove it", f"if so, {here}"),

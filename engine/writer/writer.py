@@ -1,8 +1,8 @@
 """The writer: takes records from the producers' rings, gives them their place, and publishes the end of the log.
 
 Implements: CommitLog.asyncPutMessage (spec: store-formats, 1, 4, 8)
-Follows:    the rings' tails, allocated_offset, flush_errno
-Publishes:  max_physical_offset, the rings' heads, queue offsets, put_* tallies, segment_request_offset
+Follows:    the rings' tails, allocated_offset, flush_errno; rivals_asked_ms, once it has stood still
+Publishes:  writer_held_ms, max_physical_offset, the rings' heads, queue offsets, put_* tallies, segment_request_offset
 The only writer of a master's log. It may be killed anywhere: see `engine.writer.drain_kernel` for how a batch is
 committed.
 """
@@ -17,6 +17,7 @@ import numpy as np
 
 from engine.board.cursors import Board
 from engine.board.queue_table import NoQueueSlot, QueueTable
+from engine.protocol.ha.reign import Hold
 from engine.settings.config import BrokerConfig, FlushDiskType
 from engine.writer import drain_kernel, serve_kernel
 from engine.writer.drain_kernel import DrainStop, Place, ScratchColumn
@@ -39,7 +40,8 @@ POPULATE_BYTES = 2 << 20  # at least twice what one drain may write
 SERVE_BYTES_MAX = 4 << 20  # then it is looked how many pages are ready
 ALLOCATION_DEADLINE_MS = 5000  # RocketMQ's wait for the next file
 BEAT_SECONDS = 0.2
-TOPICS_LOOK_MS = 1000
+TURN_MS_MAX = 1000  # while something is to be looked at
+HELD_LOOK_MS = 100
 QUESTION = struct.Struct("<qq")
 QUEUE_ID_MAX = (1 << 31) - 1
 
@@ -85,12 +87,15 @@ class Writer:
         )
         self._target: drain_kernel.Target | None = None
         drain_kernel.redo(self._shared)
+        self._hold, self._may_hold = Hold(), bool(config.name_servers or config.ha_secret_file)
         self._topics = TopicKeeper(config)
         self._topics.note(self._queues.names())
 
-    def do_work(self, _now_ms: int) -> int:
+    def do_work(self, now_ms: int) -> int:
         """Empty one ring, and serve it while no other asks, or answer its producer's question."""
         self._topics.save_if_due()
+        if self._may_hold and (self._hold.begins(now_ms) or self._hold.since_ms) and self._is_held(now_ms):
+            return 0
         number = int(ring.first_pending(self._controls.words, self._next_ring))
         if number < 0:
             return 0
@@ -104,11 +109,23 @@ class Writer:
             self._append(opened, number)
         return 1
 
+    def _is_held(self, now_ms: int) -> bool:
+        """Whether records stay in their rings: it stood still, and another broker may be the master by now."""
+        board = self._board
+        is_fenced, asked_ms = board.fenced_by_epoch.read() > 0, board.rivals_asked_ms.read()
+        is_held = self._hold.lasts(now_ms, asked_ms, is_fenced=is_fenced)
+        waiting.publish(board.writer_held_ms, self._hold.since_ms)
+        return is_held
+
     def idle(self, timeout_ms: int) -> None:
-        """Sleep until a producer rings, or topics may be written that could not be just now."""
+        """Sleep until a producer rings, or something is to be looked at: topics that could not be written just now, how
+        long it has stood still; while records are held, until others were asked."""
+        if self._hold.since_ms:
+            waiting.await_change(self._board.rivals_asked_ms, self._board.rivals_asked_ms.read(), HELD_LOOK_MS)
+            return
         bell = self._board.writer_bell
-        if self._topics.has_more:
-            timeout_ms = min(timeout_ms, TOPICS_LOOK_MS)
+        if self._topics.has_more or self._may_hold:
+            timeout_ms = min(timeout_ms, TURN_MS_MAX)
         ring.await_bell(bell.words, bell.index, self._controls.words, 0, timeout_ms * waiting.NS_PER_MS)
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from engine.errors import EngineError
 from engine.figures.ha_status import ha_status
 from engine.producer import Producer
 from engine.protocol.ha.group_transfer import PutMessageStatus
@@ -61,6 +62,13 @@ def put(store: Path, count: int, slaves: int = 0) -> list[bytes]:
     return [body for body, status in zip(bodies, statuses, strict=True) if status is PutMessageStatus.PUT_OK]
 
 
+def sent(producer: Producer, body: bytes) -> list[bytes]:
+    """The body, if it is acknowledged."""
+    with suppress(EngineError, StoreError):
+        return [body] if producer.send("orders", body).status is PutMessageStatus.PUT_OK else []
+    return []
+
+
 def role_of(broker: LocalBroker) -> str:
     with suppress(StoreError):
         there = running(broker.store)
@@ -100,10 +108,13 @@ def at_once(*command_lines: tuple[object, ...]) -> list[subprocess.CompletedProc
 def test_a_frozen_master_that_wakes_up_becomes_the_slave_of_the_promoted_one(tmp_path: Path, secret: Path) -> None:
     keys = {"haSecretFile": secret}
     with (
-        broker(tmp_path / "a", **MASTER, **keys) as a,
+        broker(tmp_path / "a", brokerRole="ASYNC_MASTER", **keys) as a,
         broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address, **keys) as b,
+        Producer(str(a.store), timeout=20) as late,
     ):
         acknowledged = put(a.store, 20, slaves=1)
+        acknowledged += sent(late, b"before it froze")
+        await_that(lambda: open_log(a.store).max_offset == open_log(b.store).max_offset, "the slave has all")
         await_that(lambda: peers.read(a.store) == (f"127.0.0.1:{b.port}",), "the master keeps where its slave answers")
         await_that(lambda: peers.read(b.store) == (f"127.0.0.1:{a.port}",), "and the slave where its master does")
         signal_all(a, signal.SIGSTOP)
@@ -113,6 +124,7 @@ def test_a_frozen_master_that_wakes_up_becomes_the_slave_of_the_promoted_one(tmp
             acknowledged += put(b.store, 20)
         finally:
             signal_all(a, signal.SIGCONT)
+        acknowledged += sent(late, b"to a master that was replaced")
         await_that(lambda: role_of(a) == "SLAVE", "it asks who is the master, and steps down")
         await_that(lambda: open_log(a.store).max_offset == open_log(b.store).max_offset, "it follows")
         acknowledged += put(b.store, 20, slaves=1)
@@ -122,6 +134,22 @@ def test_a_frozen_master_that_wakes_up_becomes_the_slave_of_the_promoted_one(tmp
         kill_broker(a)
         with broker(tmp_path / "a", **MASTER, **keys) as again:
             assert role_of(again) == "SLAVE", "it is remembered"
+
+
+def test_an_older_master_that_only_a_name_server_reaches_yields_by_the_secret(
+    tmp_path: Path, names: Serving, secret: Path
+) -> None:
+    apart = {"brokerIP1": "127.0.0.99", "bindAddress": "127.0.0.1"}  # where each says that it answers, nobody does
+    keys = {"haSecretFile": secret, "namesrvAddr": f"127.0.0.1:{names.port}", **apart}
+    with (
+        broker(tmp_path / "a", **MASTER, **keys) as a,
+        broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address, **keys) as b,
+    ):
+        acknowledged = put(a.store, 20, slaves=1)
+        assert run("promote", b.store, "--force").exit_code == 0
+        await_that(lambda: role_of(a) == "SLAVE", "it reads the proof in the other one's registration")
+        acknowledged += put(b.store, 20)
+        assert masters(a, b) == [b] and set(acknowledged) <= set(bodies(b.store))
 
 
 def test_one_of_two_slaves_promoted_at_once_becomes_the_master(tmp_path: Path, names: Serving) -> None:

@@ -20,7 +20,7 @@ from store.epochs import Epoch
 RANGES, RANGE_BYTES_MAX = 4, 64 * 1024
 LOOK_MS, SOON_MS, LONE_LOOK_MS = 1000, 100, 10_000
 GAP_MS = 3000  # a loop that turns once a second at least has stood still
-HOLD_MS = 10_000  # how long a promoted master waits for one that must step down
+HOLD_MS = 10_000  # how long a promoted master waits for one that must step down, a woken one until it has asked
 
 
 class Verdict(StrEnum):
@@ -31,6 +31,7 @@ class Verdict(StrEnum):
     UNPROVEN = "UNPROVEN"  # it says that it is the newer master and proves nothing: a person decides
     OLDER = "OLDER"  # it must step down, not we
     EQUAL = "EQUAL"  # both say the same epoch of the same broker: a copy of a whole disk, or two without any epoch
+    UNREACHED = "UNREACHED"  # a name server calls it the master, after it called us so, and it does not answer us
 
 
 class Standing(NamedTuple):
@@ -130,8 +131,9 @@ class Watch:
 
     def is_due(self, now_ms: int, connected: int, met: int, *, asks_first: bool) -> bool:
         """Whether to ask now: fewer slaves are connected than once were, or than brokers of its name it has ever met
-        (`met`), or none; or this master has stood still. One that has met nobody asks seldom. To be called often."""
-        self._is_unsure |= now_ms - self._turned_ms > GAP_MS
+        (`met`), or none; or this master has stood still. One that has met nobody asks seldom. `asks_first`: it takes no
+        message before it has asked. To be called often."""
+        self._is_unsure |= asks_first or now_ms - self._turned_ms > GAP_MS
         self._turned_ms, self._most_seen = now_ms, max(self._most_seen, connected)
         sees_all = connected >= max(self._most_seen, met) > 0
         if now_ms < self._due_ms and not (self._is_unsure and self._due_ms - now_ms > LOOK_MS):
@@ -151,3 +153,24 @@ class Watch:
             self._due_ms = now_ms + SOON_MS
             return Step.STAY
         return Step.SERVE
+
+
+class Hold:
+    """Keeps a master that has stood still from taking messages until it has asked who else is one; HOLD_MS at most
+    where nobody asks, unless it is fenced. Times are monotonic, in ms."""
+
+    def __init__(self) -> None:
+        self.since_ms, self._turned_ms = 0, 1 << 62
+
+    def begins(self, now_ms: int) -> bool:
+        """Whether it has stood still since its last turn; to be called at least once a second."""
+        gap_ms, self._turned_ms = now_ms - self._turned_ms, now_ms
+        if gap_ms > GAP_MS:
+            self.since_ms = now_ms
+        return gap_ms > GAP_MS
+
+    def lasts(self, now_ms: int, asked_ms: int, *, is_fenced: bool) -> bool:
+        """Whether it still holds, the last question that is answered having begun at `asked_ms`."""
+        if asked_ms >= self.since_ms or (now_ms - self.since_ms >= HOLD_MS and not is_fenced):
+            self.since_ms = 0
+        return self.since_ms > 0

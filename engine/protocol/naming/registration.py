@@ -27,7 +27,7 @@ SECOND_MS = 10_000  # from the first registration of all to the next, whatever t
 RETRY_MS = 1000  # after a failure; RocketMQ waits for the next period
 
 CRC_STEP = 1 << 20  # bytes
-BODY_BEGINS, BODY_ENDS = b'{"filterServerList":[],"topicConfigSerializeWrapper":', b"}"
+BODY_BEGINS, BODY_MIDDLE, BODY_ENDS = b'{"filterServerList":', b',"topicConfigSerializeWrapper":', b"}"
 
 Making = Generator[int, None, RemotingCommand]
 
@@ -62,7 +62,8 @@ class Registration:
         self._second_ms: int | None = None
         self._sent_ms = 0
         self._deflated_from = self._deflated_body = b""
-        self._is_known = False  # an answer to a registration came on this connection
+        self._relayed: tuple[str, ...] = ()
+        self.is_known = False  # an answer to a registration came on this connection
 
     @property
     def due_ms(self) -> int:
@@ -76,11 +77,17 @@ class Registration:
 
     def hurry(self) -> None:
         """The topics changed: register at once."""
-        self._next_ms, self._is_known = 0, False
+        self._next_ms, self.is_known = 0, False
+
+    def relay(self, texts: tuple[str, ...]) -> None:
+        """Register these words for another master of this name (`ha.relayed`): at once, where they are others."""
+        if texts != self._relayed:
+            self._relayed, self._deflated_from = texts, b""
+            self.hurry()
 
     def lost(self, now_ms: int) -> None:
         """Try again soon: the name server did not answer, or refused."""
-        self._is_known, self._next_ms = False, now_ms + RETRY_MS
+        self.is_known, self._next_ms = False, now_ms + RETRY_MS
 
     def next_request(self, metadata: Metadata, permission: int, now_ms: int) -> Making | None:
         """Return what makes the request to send now, in steps; None before it is time."""
@@ -92,15 +99,16 @@ class Registration:
         return self._make(metadata, permission)
 
     def _make(self, metadata: Metadata, permission: int) -> Making:
-        if self._is_known and not self._force:
+        if self.is_known and not self._force:
             return self._request(RequestCode.QUERY_DATA_VERSION, self._names(), metadata.topics_version_json())
         plain = yield from metadata.topics_json_in_steps(permission)
         yield len(plain)
-        is_large = len(BODY_BEGINS) + len(plain) + len(BODY_ENDS) > PLAIN_BYTES_MAX
+        servers = fastjson.dumps(list(self._relayed)).encode()
+        is_large = sum(map(len, (BODY_BEGINS, servers, BODY_MIDDLE, plain, BODY_ENDS))) > PLAIN_BYTES_MAX
         if is_large:
             body = yield from self._deflated(metadata, plain, permission)
         else:
-            body = b"".join((BODY_BEGINS, plain, BODY_ENDS))
+            body = b"".join((BODY_BEGINS, servers, BODY_MIDDLE, plain, BODY_ENDS))
         crc = yield from _crc_in_steps(body)
         fields = {
             **self._names(), "haServerAddr": self._member.ha_server_address, "compressed": str(is_large).lower(),
@@ -115,7 +123,7 @@ class Registration:
     def heartbeat(self, metadata: Metadata, now_ms: int) -> RemotingCommand | None:
         """A sign of life that nobody answers; None before it is time, or when none is wanted."""
         beats = self._heartbeats
-        if beats is None or not self._is_known or now_ms < self._heartbeat_ms:
+        if beats is None or not self.is_known or now_ms < self._heartbeat_ms:
             return None
         self._heartbeat_ms = now_ms + beats.interval_ms
         if beats.by_data_version:
@@ -131,7 +139,9 @@ class Registration:
             return self._deflated_body
         version, topics = metadata.versions[TOPICS], metadata.topics_now(permission)
         names = yield from topics.names()
-        body: bytes = yield from deflated_in_steps(version, names, topics.config, line=self._line)
+        body: bytes = yield from deflated_in_steps(
+            version, names, topics.config, line=self._line, filter_servers=self._relayed
+        )
         self._deflated_from, self._deflated_body = plain, body
         return body
 
@@ -148,7 +158,7 @@ class Registration:
             if (answer.ext_fields or {}).get("changed") != "false":
                 self.hurry()
             return None
-        self._is_known = True
+        self.is_known = True
         fields = answer.ext_fields or {}
         return Learned(fields.get("masterAddr"), fields.get("haServerAddr"), _order_topics(bytes(answer.body)))
 

@@ -141,9 +141,10 @@ def _topic(name: str, config: Mapping[str, Any]) -> TopicConfig:
 
 
 def deflated_in_steps(
-    version: DataVersion, topics: Sequence[str], config: Callable[[str], Mapping[str, Any]], *, line: Line
+    version: DataVersion, topics: Sequence[str], config: Callable[[str], Mapping[str, Any]], *, line: Line,
+    filter_servers: Sequence[str] = (),
 ) -> Generator[int, None, bytes]:  # fmt: skip
-    """A body without filter servers in the deflated form, which a frame takes of some hundred thousand topics.
+    """A body in the deflated form, which a frame takes of some hundred thousand topics.
 
     As in RocketMQ it says less than the plain one: neither whether a topic is ordered nor its flags. In steps of so
     many topics.
@@ -154,7 +155,8 @@ def deflated_in_steps(
         some = topics[start : start + STEP]
         parts.append(deflater.compress(b"".join(_part(_deflated_topic(name, config(name), line)) for name in some)))
         yield len(some)
-    end = _part("[]") + bytes(LENGTH_BYTES if line.tables.static_topics else 0)  # no static topics
+    no_static_topics = bytes(LENGTH_BYTES if line.tables.static_topics else 0)
+    end = _part(fastjson.dumps(list(filter_servers))) + no_static_topics
     parts += [deflater.compress(end), deflater.flush()]
     return b"".join(parts)
 

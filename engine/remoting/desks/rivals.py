@@ -2,11 +2,14 @@
 
 Implements: nothing of RocketMQ's
 Writes:     slipstream.peers of a master; the note of its rivals, beside the regions; a request to become a slave
-Follows:    ha.N.remoting; reign, with which a promoted master begins
+Publishes:  rivals_asked_ms, until when a writer that has stood still takes no message
+Follows:    ha.N.remoting; reign, with which a promoted master begins; writer_held_ms
 A master looks while no slave is connected, or fewer than it has met, and after its own loop has stood still. It steps
 down for a newer master that answers: `reign.LOOK_MS`, then at most `fencing.SECONDS`, later. Sends are refused from the
 proof on, before its roles are stopped. A master that was just promoted takes no message before it has asked once
 (`Reign.ASKS`). When and what is decided by `engine.protocol.ha.reign`.
+A master that only name servers see, because the network keeps it from this one, is noted; with a secret both prove by
+way of the name servers who they are (`engine.remoting.peers.relay`), else nothing is done about it.
 A request to step down (`slipstream promote --switch`) is anybody's word: it has this master ask its slaves, and the one
 that it names must say itself that it takes over, and prove who it is as a newer master does.
 """
@@ -36,9 +39,10 @@ from engine.protocol.sending.checks import PERM_WRITE
 from engine.remoting.desks.parts import Part, PartContext
 from engine.remoting.peers import fencing
 from engine.remoting.peers.fencing import Circle, Judged, OwnLog
+from engine.remoting.peers.relay import Relay
 from engine.remoting.sockets import log_answers
 from ipc import waiting
-from ipc.clock import monotonic_ms
+from ipc.clock import monotonic_ms, wall_ms
 from store.epochs import EPOCH_MAX
 from store.errors import StoreError
 from store.files import epochs, peers
@@ -46,6 +50,7 @@ from store.files.segment_files import SegmentFiles
 
 log = logging.getLogger("slipstream.remoting")
 
+UNREACHED_MS = 90_000  # a name server has one master of a name: two take turns there, in a minute at most
 SUCCESSORS_MAX = 4  # looked at, or waiting for it; more requests to step down are refused
 
 
@@ -56,8 +61,10 @@ class Rivals(Part):
         super().__init__(context)
         self._is_asking, self._has_yielded, self._successors = False, False, 0
         self._noted: list[Rival] = []
+        self._relay = Relay()
+        self._unreached: dict[str, int] = {}  # masters that name servers alone see, and when they were listed last
         self._met, self._said = peers.read(context.config.store_path_root_dir), list[str]()
-        self._task: asyncio.Task[None] | None = None
+        self.asking: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(2, "rivals")
         self._tls, self._lines = tls.of_broker(context.config), RareLines(log)
         config = context.config
@@ -73,10 +80,11 @@ class Rivals(Part):
             return  # of two that are promoted at once, the later one to ask finds the other one answering
         slaves = [one for one in self.context.board.ha if one.state.read() == HaSlotState.TRANSFER]
         self._meet([address_cursors.text_of(one.remoting) for one in slaves])
-        if self._watch.is_due(now_ms, len(slaves), len(self._met), asks_first=self._asks_first()):
+        asks_first = self._asks_first() or self._is_held()
+        if self._watch.is_due(now_ms, len(slaves), len(self._met), asks_first=asks_first):
             self._lines.flush(now_ms)
             self._is_asking = True
-            self._task = self.context.loop.create_task(self._ask())
+            self.asking = self.context.loop.create_task(self._ask())
 
     def _meet(self, said: list[str]) -> None:
         """Keep where slaves say that they answer."""
@@ -89,19 +97,42 @@ class Rivals(Part):
     def _asks_first(self) -> bool:
         return self.context.board.reign.read() == Reign.ASKS
 
+    def _is_held(self) -> bool:
+        """Whether the writer waits for an answer to a question that begins from now on."""
+        board = self.context.board
+        return board.writer_held_ms.read() > board.rivals_asked_ms.read()
+
     async def _ask(self) -> None:
+        began_ms = monotonic_ms()
+        if self._is_held():
+            log.warning("this master stood still: it takes messages again once it has asked who else is one")
         try:
             has_whom = self._met or self.context.config.name_servers
             asked = self.context.loop.run_in_executor(self._threads, self._judged) if has_whom else None
-            self._decide(await asked if asked is not None else [])
+            masters, listed = await asked if asked is not None else ([], {})
+            proved = {one.master.address for one in masters}
+            self._decide(masters, [one for one in self._not_reached(listed, began_ms) if one not in proved])
+            self.context.registrar.relay(self._relay.texts)
+            if not self._has_yielded:
+                waiting.publish(self.context.board.rivals_asked_ms, began_ms)
         except (StoreError, OSError) as error:
             self._lines.tell("masters asked for", monotonic_ms(), "who else is the master cannot be asked: %s", error)
         finally:
             self._is_asking = False
 
-    def _judged(self) -> list[Judged]:
+    def _judged(self) -> tuple[list[Judged], dict[str, bool]]:
         """Ask and judge other masters, in a thread. Raises OwnFileDamaged, AccessDenied."""
-        return fencing.judged(self._circle(), self._standing())
+        circle, own, known_at = self._circle(), self._standing(), self.context.registrar.known_at()
+        listed = fencing.unreached(circle, known_at, tuple(self._unreached))
+        extent = log_answers.extent_now(self.context.config, self.context.board, self._files, wall_ms())
+        relayed = self._relay.look(circle, known_at, own, extent, listed)
+        return fencing.in_order([*fencing.judged(circle, own), *relayed]), listed
+
+    def _not_reached(self, listed: dict[str, bool], now_ms: int) -> list[str]:
+        """The masters that name servers have listed of late, and that do not answer."""
+        seen_ms = {one: now_ms if is_listed else self._unreached[one] for one, is_listed in listed.items()}
+        self._unreached = {one: then_ms for one, then_ms in seen_ms.items() if now_ms - then_ms < UNREACHED_MS}
+        return list(self._unreached)
 
     def _circle(self) -> Circle:
         return fencing.circle_of(self.context.config, self._tls.client, self._own_log)
@@ -115,13 +146,13 @@ class Rivals(Part):
         extent = reign.Extent(board.min_physical_offset.read(), board.max_physical_offset.read())
         return OwnLog(self._files, extent, log_answers.OWN_QUESTIONS)
 
-    def _decide(self, masters: list[Judged]) -> None:
-        verdicts = [one.verdict for one in masters]
+    def _decide(self, masters: list[Judged], not_reached: list[str]) -> None:
+        verdicts = [*(one.verdict for one in masters), *(Verdict.UNREACHED for _one in not_reached)]
         step = self._watch.step(monotonic_ms(), verdicts, asks_first=self._asks_first())
         if step is Step.STEP_DOWN:
             self._step_down(masters[0].master)
             return
-        self._note(masters)
+        self._note(masters, not_reached)
         if any(one.verdict is Verdict.OLDER and one.master.is_registered for one in masters):
             self.context.registrar.hurry()  # a name server has one master of a name: the other one has to see us there
         if step is Step.SERVE:
@@ -152,12 +183,13 @@ class Rivals(Part):
         waiting.publish(board.broker_permission, permission)
         waiting.add(board.topics_changes, 1)
 
-    def _note(self, masters: list[Judged]) -> None:
+    def _note(self, masters: list[Judged], not_reached: list[str]) -> None:
         noted = [
             Rival(one.verdict.value, one.master.extent.identity, one.master.extent.epoch, one.master.address,
                   one.master.extent.ha_address)
             for one in masters
         ]  # fmt: skip
+        noted += [Rival(Verdict.UNREACHED.value, "a broker that does not answer", 0, one, "") for one in not_reached]
         if noted != self._noted:
             rival_note.write(self.context.board.directory, noted)
             for one in noted:

@@ -112,6 +112,11 @@ def judged(circle: Circle, own: Standing, seconds: float = SECONDS) -> list[Judg
             verdict = Verdict.YIELD
         if verdict is not Verdict.NOBODY:
             masters.append(Judged(one, verdict))
+    return in_order(masters)
+
+
+def in_order(masters: Iterable[Judged]) -> list[Judged]:
+    """The one that must be obeyed first."""
     order = list(Verdict)
     return sorted(masters, key=lambda each: (order.index(each.verdict), -each.master.extent.epoch))
 
@@ -129,6 +134,17 @@ def registered(circle: Circle, until: float) -> list[str]:
     """Return where the name servers say that other brokers of our name are, each once."""
     lists = _all(lambda name_server: _registered(circle, name_server, until), circle.name_servers)
     return [one for one in dict.fromkeys(chain.from_iterable(lists)) if one not in ("", circle.own)]
+
+
+def unreached(circle: Circle, known_at: Iterable[str], before: Iterable[str]) -> dict[str, bool]:
+    """Brokers that these name servers call the master of our name, although they have answered our own registration as
+    that (True), and those `before`; but none that answers us. A name server's word is no proof of anything."""
+    until = time.monotonic() + SECONDS
+    lists = _all(lambda name_server: _registered(circle, name_server, until), known_at)
+    masters = {some[0] for some in lists if some and some[0] not in ("", circle.own)}
+    places = list(dict.fromkeys((*masters, *before)))[:ASKED_MAX]
+    answers = _all(lambda address: asked(circle, address, until), places)
+    return {place: place in masters for place, answer in zip(places, answers, strict=True) if answer is None}
 
 
 def keep_registered(circle: Circle, root: Path) -> None:

@@ -70,6 +70,15 @@ class Registrar:
     def _silent(self, number: int) -> list[str]:
         return [address for address in self._config.name_servers if self._answered.get(address, 0) < number]
 
+    def known_at(self) -> tuple[str, ...]:
+        """The name servers that have answered this broker's last registration."""
+        return tuple(address for address, (registration, _link) in self.registrations.items() if registration.is_known)
+
+    def relay(self, texts: tuple[str, ...]) -> None:
+        """Have the name servers hand these words on to another master of this name."""
+        for registration, _link in self.registrations.values():
+            registration.relay(texts)
+
     def set_period(self) -> None:
         """Register as often as the board says from now on."""
         for registration, _link in self.registrations.values():

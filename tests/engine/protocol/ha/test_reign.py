@@ -8,7 +8,7 @@ import random
 import pytest
 
 from engine.protocol.ha import reign
-from engine.protocol.ha.reign import RANGE_BYTES_MAX, Extent, Standing, Verdict
+from engine.protocol.ha.reign import GAP_MS, HOLD_MS, RANGE_BYTES_MAX, Extent, Hold, Standing, Verdict, Watch
 from store.epochs import Epoch
 
 FIRST = Epoch(1, 0, "pair:0", 1)
@@ -75,3 +75,16 @@ def test_ranges_lie_in_what_is_common_and_one_ends_with_it() -> None:
         assert all(one.high - one.low <= RANGE_BYTES_MAX for one in ranges)
         assert ranges[0].high == common.high
     assert reign.chosen_ranges(Extent(7, 7), dice) == []
+
+
+def test_who_has_stood_still_takes_nothing_until_it_has_asked_or_nobody_asks() -> None:
+    hold, watch = Hold(), Watch(0, may_step_down=True)
+    assert [hold.begins(now) for now in (7_000_000, 7_000_000 + GAP_MS)] == [False, False], "its first turns"
+    woken = 7_000_001 + 2 * GAP_MS
+    assert hold.begins(woken) and hold.since_ms == woken
+    assert not hold.begins(woken + 1000) and hold.lasts(woken + 1000, woken - 1, is_fenced=False), "asked before"
+    assert watch.is_due(woken, 1, 1, asks_first=True), "though it sees its slave"
+    assert not hold.lasts(woken + 1001, woken, is_fenced=False) and not hold.since_ms
+    assert hold.begins(woken + 9000)
+    assert hold.lasts(woken + 9000 + HOLD_MS, 0, is_fenced=True), "a newer master has proved itself"
+    assert not hold.lasts(woken + 9000 + HOLD_MS, 0, is_fenced=False), "nobody asks"

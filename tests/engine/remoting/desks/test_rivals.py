@@ -1,9 +1,10 @@
-"""A request to step down is a stranger's word: the master believes the slave that it names, and that with a proof."""
+"""What a master believes: a request to step down, once the slave that it names proves it; a name server, in nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,22 +12,25 @@ from typing import Any, cast
 
 import pytest
 
-from engine.board import role_request
+from engine.board import rival_note, role_request
 from engine.board.cursors import Board
 from engine.board.role_request import RoleRequest
+from engine.figures.pair import TWO_MASTERS, of_the_pair
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.desks.parts import PartContext
-from engine.remoting.desks.rivals import Rivals
+from engine.remoting.desks.rivals import UNREACHED_MS, Rivals
 from engine.remoting.peers.fencing import OwnLog
 from engine.remoting.peers.log_peer import asked_extent
 from engine.remoting.sockets.client import RemotingClient
 from engine.settings.config import BrokerConfig, from_mapping
 from ipc import waiting
+from ipc.clock import monotonic_ms
 from store.files import epochs, peers
 from store.files.epochs import Epochs
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
 from tests.harness.served_log import ServedLog
+from tests.harness.served_names import Serving
 
 SECRETS = {"": None, "a secret": b"of this pair and nobody else", "another secret": b"what a stranger made up now"}
 
@@ -137,3 +141,49 @@ def test_a_claim_ends_with_its_time_where_its_command_was_killed(tmp_path: Path)
     with role_request.claiming(tmp_path, 2, 60):
         assert role_request.claimed(tmp_path) == 2
     assert role_request.claimed(tmp_path) == 0
+
+
+def test_a_master_that_only_a_name_server_sees_is_told_and_not_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, board = Serving(), Board.create(tmp_path / "counters")
+    server, shift_ms, brokers = f"127.0.0.1:{names.port}", 0, list[RemotingClient]()
+    config = from_mapping({"storePathRootDir": tmp_path, "brokerName": "pair", "brokerIP1": "127.0.0.1",
+                           "listenPort": 4711, "namesrvAddr": server})  # fmt: skip
+    monkeypatch.setattr("engine.remoting.desks.rivals.monotonic_ms", lambda: monotonic_ms() + shift_ms)
+
+    def register(address: str) -> None:
+        who = {"clusterName": "DefaultCluster", "brokerName": "pair", "brokerId": "0", "brokerAddr": address}
+        brokers.append(RemotingClient(server))  # a name server forgets a broker whose connection ends
+        brokers[-1].ask(RequestCode.REGISTER_BROKER, {**who, "haServerAddr": "127.0.0.1:10912"})
+
+    async def looked(known_at: tuple[str, ...]) -> list[list[str]]:
+        """What two looks find, one while the other master is listed, one while this one is."""
+        registrar = SimpleNamespace(known_at=lambda: known_at, hurry=lambda: None, relay=lambda texts: None)
+        loop, told = asyncio.get_running_loop(), []
+        shared = SimpleNamespace(config=config, board=board, loop=loop, is_slave=False, registrar=registrar)
+        part = Rivals(cast(PartContext, shared))
+        nonlocal shift_ms
+        for address, later_ms in ((nobody, 0), ("127.0.0.1:4711", UNREACHED_MS // 2), ("", UNREACHED_MS)):
+            shift_ms += later_ms
+            if address:
+                register(address)
+            part.turn(monotonic_ms() + shift_ms)
+            assert part.asking is not None
+            await part.asking
+            told.append([one.what for one in of_the_pair(board, str(tmp_path), "ASYNC_MASTER")
+                         if one.reason == TWO_MASTERS])  # fmt: skip
+        part.close()
+        return told
+
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{held.getsockname()[1]}"
+        first, second, last = asyncio.run(looked((server,)))
+        assert len(first) == 1 and f"calls {nobody} the master" in first[0] and "NOT FENCED" in first[0]
+        assert (second, last) == (first, []), "the two take turns at the name server; one that is gone is forgotten"
+        assert not role_request.is_there(tmp_path) and rival_note.read(tmp_path) == []
+        assert asyncio.run(looked(())) == [[], [], []], "before its own registration it may be the one before us"
+    for one in brokers:
+        one.close()
+    names.stop()
