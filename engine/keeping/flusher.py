@@ -179,10 +179,7 @@ class Flusher:
                 waiting.ring(self._board.ack_bell)
 
     def _is_where_it_was(self, now_ms: int) -> bool:
-        """Whether the paths of the log still lead to what is written; False when that failed.
-
-        The segment in use is opened for that before anything of it is flushed.
-        """
+        """Return whether the paths of the log still lead to what is written; open the segment in use for that."""
         self._watched_ms = now_ms
         board, begin = self._board, self._board.min_physical_offset.read()
         in_use = self._files.base_of(self._seen_end)

@@ -387,11 +387,8 @@ class HaListener:
 def open_role(
     config: BrokerConfig, board: Board, failures: Failures, open_sender: OpenSender, how: BrokerTls | None = None
 ) -> HaListener:
-    """The listener of this broker; `open_sender` is `engine.replication.sender.open_role`, called in the forked child.
-
-    After a restart an ephemeral port stays what it was, because slaves know it.
-    """
-    port = config.ha_listen_port or board.ha_listen_port.read()
+    """Return the listener; `open_sender` is `engine.replication.sender.open_role`, called in the forked child."""
+    port = config.ha_listen_port or board.ha_listen_port.read()  # an ephemeral one stays: slaves know it
     address = bind_address(config.bind_address, config.broker_ip2)
     try:
         listening = listen(address, port)

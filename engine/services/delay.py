@@ -215,8 +215,7 @@ class Delay:
     def _end_of(self, level: Level) -> int:
         """Return where its queue ends, as the dispatcher shows it; what lies before may not be below `_seen` yet.
 
-        Of one that is not shown, for which there may be no room, one is looked for behind each end of the log.
-        """
+        Of one that is not shown, for which there may be no room, one is looked for behind each end of the log."""
         slot = self._slots[level.number - 1]
         return level.next_offset + 1 if slot == NO_SLOT else int(self._ends.next_offsets[slot])
 
