@@ -78,8 +78,15 @@ class Children:
 
     def failed(self, times: int) -> list[tuple[str, str]]:
         """(role, its error) of those that died so often, and without which not all are served."""
-        needed = [one for one in self._all if one.name not in SPARE_ROLES]
+        needed = self._needed()
         return [(one.name, self._failures.text_of(one.name)) for one in needed if len(one.deaths) >= times]
+
+    def have_turned(self) -> bool:
+        """Whether each of those without which not all are served has what it works with, and has begun to work."""
+        return all(self._board.heartbeats[one.name].read() for one in self._needed())
+
+    def _needed(self) -> list[Child]:
+        return [one for one in self._all if one.name not in SPARE_ROLES]
 
     # while they run
 

@@ -20,6 +20,7 @@ from ipc.clock import monotonic_ms
 log = logging.getLogger("slipstream")
 
 TAKEN_WITHIN_MS = 30_000
+LIVE = {key.name: key.field for key in live_settings.KEYS.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,9 @@ class Reload:
         except ConfigError as error:
             return self._refuse(str(error), of_file)
         tell_warnings(log, warnings)
-        live = {key.name: key.field for key in live_settings.KEYS.values()}
         restart = [
             key.name for key in KEYS
-            if key.name not in live and getattr(wanted, key.field) != getattr(of_file, key.field)
+            if key.name not in LIVE and getattr(wanted, key.field) != getattr(of_file, key.field)
         ]  # fmt: skip
         asked = _Asked(board, live_settings.texts(board), restart, monotonic_ms() + TAKEN_WITHIN_MS)
         words = live_settings.words(wanted)
@@ -78,7 +78,15 @@ class Reload:
             live_settings.change(board, words)
         self._asked = asked
         self._follow(asked, board)
-        return replace(of_file, **{field: getattr(wanted, field) for field in live.values()})
+        return _with_live(of_file, wanted)
+
+    def live(self, of_file: BrokerConfig) -> BrokerConfig:
+        """The settings with which another role begins: what administrators had written into the file since is in."""
+        try:
+            return _with_live(of_file, load(self.file)[0])
+        except ConfigError as error:
+            log.warning("what the broker began with counts: %s", error)
+            return of_file
 
     def _refuse(self, why: str, of_file: BrokerConfig) -> BrokerConfig:
         log.error("SIGHUP: nothing is changed: %s", why)
@@ -100,3 +108,8 @@ class Reload:
         self._asked = None
         log.info("SIGHUP: %s", text)
         self._ended(text)
+
+
+def _with_live(of_file: BrokerConfig, wanted: BrokerConfig) -> BrokerConfig:
+    """The settings of the one, but for those that may change at run time: they are the other's."""
+    return replace(of_file, **{field: getattr(wanted, field) for field in LIVE.values()})

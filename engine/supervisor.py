@@ -48,6 +48,7 @@ from engine.writer.topic_keeper import TopicKeeper
 from ipc import ring, waiting
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.compiled.compiler import CompilingStopped, stopped_by, tell_progress_to
+from ipc.errors import RegionNoSpace
 from ipc.stop_signals import handle_stop_signals
 from store.files import file_io, flushed_mark, own_files, pointer, starting
 from store.files.directory import StoreDirectory
@@ -80,16 +81,14 @@ class Supervisor:
         reload: Reload | None = None, sidecar: OpenSidecar | None = None,
     ) -> None:  # fmt: skip
         self._config, self._directory, self._only, self._reload = config, directory, only, reload
-        self._sidecar = sidecar
-        self._change = RoleChange(config)
+        self._sidecar, self._change = sidecar, RoleChange(config)
         self._regions: Path | None = None
         self._bells: exchange.Bells | None = None
-        self._stop = StopFlag()
+        self._stop, self._is_warm = StopFlag(), False
         self._children: Children | None = None
         self._board: Board | None = None
         self._failures: Failures | None = None
         self._sampler: Sampler | None = None
-        self._is_warm = False
         self._tls: tls.BrokerTls | None = None
         self._on_turn: Callable[[], None] | None = None
 
@@ -137,6 +136,8 @@ class Supervisor:
         ended = self._shut_down()
         if self._stop() or (wanted := self._change.take(self._running_board())) is None:
             return ended
+        if self._reload is not None:
+            self._change.of_file = self._reload.live(self._change.of_file)
         log.warning("becomes %s", "the master" if wanted.to_master else f"a slave {wanted.master}".rstrip())
         return None
 
@@ -169,11 +170,9 @@ class Supervisor:
         own_files.make_tail_own(self._directory, recovered.max_physical_offset)
         for finding in recovered.findings:
             log.warning("recovery: %s", finding)
-        log.info(
-            "recovered: offsets %d to %d, %d records looked at, in %d ms",
-            recovered.min_physical_offset, recovered.max_physical_offset, recovered.records_walked,
-            monotonic_ms() - began_ms,
-        )  # fmt: skip
+        extent = recovered.min_physical_offset, recovered.max_physical_offset, recovered.records_walked
+        took_ms = monotonic_ms() - began_ms
+        log.info("recovered: offsets %d to %d, %d records looked at, in %d ms", *extent, took_ms)
         self._change.begin(recovered.max_physical_offset)
         self._keep_topics(recovered.queue_offsets)
         flushed_mark.begin(self._directory, recovered.max_physical_offset)
@@ -256,17 +255,16 @@ class Supervisor:
             shared.append(("writer", partial(writer.open_role, config, board, directory)))
         bells = self._bells
         assert bells is not None
-        opened = partial(clients.open_role, config, board, bells, self._tls, self._change.tables_from)
-        shared.append(("clients", opened))
+        end = self._change.tables_from, self._reload.file if self._reload is not None else ""
+        shared.append(("clients", partial(clients.open_role, config, board, bells, self._tls, *end)))
         for number in range(config.front_processes):
             shared.append((f"front.{number}", partial(front.open_role, config, board, number, bells, self._tls)))
         if not is_slave:
             promoted = bool(self._change.tables_from)
             shared.append(("delay", partial(delay.open_role, config, board, has_predecessor=promoted)))
             shared.append(("transactions", partial(transactions.open_role, config, board, bells)))
-        open_listener = partial(
-            ha_listener.open_role, config, board, self._failures_there(), sender.open_role, self._tls
-        )
+        failures = self._failures_there()
+        open_listener = partial(ha_listener.open_role, config, board, failures, sender.open_role, self._tls)
         if config.columnar_sidecar and self._sidecar is not None:
             shared.append(("sidecar", partial(self._sidecar, config, board)))
         return [*shared, ("ha_listener", open_listener)]
@@ -280,28 +278,30 @@ class Supervisor:
         return [(name, open_role) for name, open_role in roles if not self._only or name in self._only]
 
     def _await_ready(self, wake_read: int) -> None:
-        """Wait until the HA port is bound, so that the ready line can name it, and clients are served."""
-        board, deadline_ms = self._running_board(), monotonic_ms() + READY_DEADLINE_MS
-        while board.ha_listen_port.read() == 0 and not self._stop():
-            for role, error in self._children_there().failed(START_DEATHS_MAX):
-                raise StartRefused(role, error, f"it was tried {START_DEATHS_MAX} times")
-            if monotonic_ms() > deadline_ms:
-                raise StartRefused(
-                    f"HA port {self._config.ha_listen_port}", "the acceptor did not come up",
-                    "see the lines above; is the port in use?",
-                )  # fmt: skip
-            self._turn(wake_read, 20)
-        while self._are_fronts_on_their_way() and not self._stop() and monotonic_ms() <= deadline_ms:
+        """Until the HA port is bound, so that the ready line can name it, and clients are served. Raises StartRefused
+        where a role cannot: for the HA port, or for want of shared memory."""
+        board, children, deadline_ms = self._running_board(), self._children_there(), monotonic_ms() + READY_DEADLINE_MS
+        while not self._stop():
+            is_bound, is_late = board.ha_listen_port.read() > 0, monotonic_ms() > deadline_ms
+            for role, error in children.failed(START_DEATHS_MAX):
+                if not is_bound or error.startswith(RegionNoSpace.code):
+                    raise StartRefused(role, error, f"it was tried {START_DEATHS_MAX} times")
+            if is_bound and (is_late or not self._are_roles_on_their_way()):
+                break
+            if is_late:
+                why = "the acceptor did not come up"
+                raise StartRefused(f"HA port {self._config.ha_listen_port}", why, "see above; is the port in use?")
             self._turn(wake_read, 20)
 
-    def _are_fronts_on_their_way(self) -> bool:
-        """Whether clients are not served yet by all fronts, at both ports. What has another program's port, or dies
-        again and again, does not keep the log from its work."""
+    def _are_roles_on_their_way(self) -> bool:
+        """Whether a role has not turned yet, or clients are not served by all fronts, at both ports. What has another
+        program's port, or dies again and again, does not keep the log from its work."""
         wanted = Serving.ALL if not self._only or "clients" in self._only else Serving.PORTS
         fronts = enumerate(self._running_board().fronts[: self._config.front_processes])
         begun = [words for number, words in fronts if not self._only or f"front.{number}" in self._only]
-        is_on_its_way = any(words.serving.read() < wanted and not words.listen_errno.read() for words in begun)
-        return is_on_its_way and not self._children_there().failed(START_DEATHS_MAX)
+        are_serving = all(words.serving.read() >= wanted or words.listen_errno.read() for words in begun)
+        children = self._children_there()
+        return not (are_serving and children.have_turned()) and not children.failed(START_DEATHS_MAX)
 
     # serving
 
@@ -322,8 +322,8 @@ class Supervisor:
     def _look_at_file(self) -> None:
         if self._reload is not None:
             has_clients = any(child.name == "clients" and not child.is_given_up for child in self._children_there())
-            change = self._change
-            change.of_file = self._reload.turn(self._running_board(), change.of_file, has_clients=has_clients)
+            known = self._change.of_file
+            self._change.of_file = self._reload.turn(self._running_board(), known, has_clients=has_clients)
 
     # stop
 
@@ -333,7 +333,7 @@ class Supervisor:
         waiting.publish(board.broker_state, BrokerState.STOPPING)
         outcomes = {name: self._children_there().stop(name) for name in STOP_ORDER}
         wrong = [what for name, what in outcomes.items() if what and name not in HOLD_NOTHING]
-        self._keep_topics((topic, queue_id) for topic, queue_id, _ in queue_directories(self._directory.consumequeue))
+        self._keep_topics(queue[:2] for queue in queue_directories(self._directory.consumequeue))
         end, flushed = board.max_physical_offset.read(), board.flushed_offset.read()
         if number := board.flush_errno.read():
             wrong.append(f"the disk failed ({errno_text(number)})")

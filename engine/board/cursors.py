@@ -259,6 +259,9 @@ class Board(Group):
         "gauge", "clients", "status", "when a slave last had all tables of its master; below 0: none since that moment"
     )
     tables_errno = One("gauge", "clients", "status", "why a table could not be written, an error number; 0: all are")
+    written_base = One("gauge", "writer|receiver", "flusher", "the segment that bytes go into; -1: another, soon")
+    written_inode = One("gauge", "writer|receiver", "flusher", "the inode of its file; 0: not known")
+    unserved_topics = One("gauge", "clients", "status", "topics with an attribute that asks for what this broker lacks")
     ha_acks_rejected = One("tally", "ha_listener", "status", "acks_rejected of the connections that have ended")
     writer_bell = One("gauge", "producers", "writer", "a bell: rung after the ring's head was moved")
     ack_bell = One(

@@ -108,7 +108,12 @@ def text_of(value: object, kind: str) -> str:
 
 def texts(board: Board) -> dict[str, str]:
     """The settings as they are now, as a file could say them."""
-    return {name: text_of(value, KEYS[name].kind) for name, value in values(board).items()}
+    return texts_of({name: _cursor(board, key).read() for name, key in KEYS.items()})
+
+
+def texts_of(words: Mapping[str, int]) -> dict[str, str]:
+    """What words say, by name, as a file could say it."""
+    return {name: text_of(value_of(KEYS[name], word), KEYS[name].kind) for name, word in words.items()}
 
 
 def change(board: Board, wanted: Mapping[str, int]) -> list[str]:

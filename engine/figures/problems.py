@@ -22,7 +22,7 @@ from store.names import AUDIT, CONFIG
 REMEDIES = {
     "dispatcher": "`slipstream log verify STORE` says what is damaged, `slipstream log repair` mends it from a replica",
 }
-STUCK, FILES_REMOVED, TABLE = "STUCK", "FILES_REMOVED", "TABLE"
+STUCK, FILES_REMOVED, TABLE, UNSERVED = "STUCK", "FILES_REMOVED", "TABLE", "UNSERVED"
 
 
 def problems(board: Board, store: str, role: str) -> list[str]:
@@ -65,12 +65,18 @@ def _of_ports(board: Board) -> Iterator[Finding]:
 
 
 def of_the_tables(board: Board, store: str) -> Iterator[Finding]:
-    """Tables that cannot be written; and those whose files were damaged, as long as these lie beside them."""
+    """Tables that cannot be written, or ask for what is not done; and those whose files were damaged, as long as these
+    lie beside them."""
     if errno := board.tables_errno.read():
         config = Path(store) / CONFIG
         what = f"topics, groups or offsets cannot be written ({errno_text(errno)}): a restart would lose what changed"
         look = f"the broker's log names the file; `df -h {config}`, its rights; it is tried again each second"
         yield Finding(TABLE, what, look, (f"{what}; {look}",))
+    if count := board.unserved_topics.read():
+        topics = "topic has an attribute" if count == 1 else "topics have an attribute"
+        what = f"{count:,} {topics} that this broker does not obey: COMPACTION keeps no newest message of a key"
+        look = "the broker's log names them; serve them with RocketMQ 5, or `slipstream admin deleteTopic`"
+        yield Finding(UNSERVED, what, look, (f"{what}; {look}",))
     for aside in set_aside.all_in(Path(store) / CONFIG):
         table = set_aside.name_of(aside)
         what = f"{table} was damaged: it was set aside as {aside.name}, entries may be missing or old"

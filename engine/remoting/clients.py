@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from engine.board import live_settings, settings_request
@@ -52,6 +53,7 @@ from engine.remoting.files.journal_taking import take_journal
 from engine.remoting.files.kept_counts import KeptCounts
 from engine.remoting.files.offset_writing import OffsetWriting
 from engine.remoting.kept_changes import KeptChanges
+from engine.remoting.kept_settings import KeptSettings
 from engine.remoting.links.exchange import Bells
 from engine.remoting.links.front_links import FrontLinks, Json
 from engine.remoting.loop.role_loop import RoleLoop
@@ -98,7 +100,8 @@ class Clients:
     name = "clients"
 
     def __init__(
-        self, config: BrokerConfig, board: Board, bells: Bells, how: BrokerTls | None = None, tables_from: str = ""
+        self, config: BrokerConfig, board: Board, bells: Bells, how: BrokerTls | None = None, tables_from: str = "",
+        file: str = "",
     ) -> None:  # fmt: skip
         self._config, self._board, self._turns = config, board, RoleLoop()
         self._loop = self._turns.loop
@@ -119,6 +122,7 @@ class Clients:
             config, board, metadata, *about, self._learn, self._master.forget, self._turns.end_turn
         )  # fmt: skip
         self._kept = KeptChanges(self._files, self._registrar, self._lines, self._turns.end_turn)
+        self._settings = KeptSettings(file)
         self._files.on_round(self._turns.end_turn_soon)
         expiry_ms = config.channel_expired_timeout_ms
         self._clients = SharedClients(
@@ -146,13 +150,11 @@ class Clients:
             taking = last_offsets.take_over(tables_from, metadata, board.directory, self._tls.client)
             self._tasks.begin("last offsets", taking)
 
-    def _change_settings(self) -> None:
-        """See that what an administrator changed just now is used, and kept until the broker ends."""
-        wanted, self._requests.changed_settings = self._requests.changed_settings, {}
+    def _use_settings(self, wanted: dict[str, int], how_long: str) -> None:
+        """Have what an administrator changed used from now on."""
         before, changed, now = live_settings.texts(self._board), self._set(wanted), live_settings.texts(self._board)
         for name in changed:
-            what = "an administrator set %s=%s (it was %s) until this broker ends; its file is unchanged"
-            log.info(what, name, now[name], before[name])
+            log.info("an administrator set %s=%s (it was %s) %s", name, now[name], before[name], how_long)
 
     def _set(self, wanted: dict[str, int]) -> list[str]:
         """The names of those that were others before."""
@@ -233,6 +235,7 @@ class Clients:
     def close(self) -> None:
         """Say goodbye to the name servers, hang up, save."""
         self._turns.run(self._leave())
+        self._settings.close()
         self._files.save(monotonic_ms(), is_last=True)
         self._files.close()
         self._links.close()
@@ -280,7 +283,11 @@ class Clients:
             answer = self._answer_once_written(table, request, channel)
         else:
             answer = self._requests.answer(request, channel, wall_ms())
-        answer = self._kept.answer(request, answer, registers=self._take_from_requests())
+        registers, self._requests.wants_registration = self._requests.wants_registration, False
+        if wanted := self._requests.changed_settings:
+            self._requests.changed_settings, use = {}, partial(self._use_settings, wanted)
+            answer = self._settings.change(request, answer, live_settings.texts_of(wanted), use)
+        answer = self._kept.answer(request, answer, registers=registers)
         self._tell_fronts()
         return answer if isinstance(answer, RemotingCommand | None) else self._later(answer)
 
@@ -288,13 +295,6 @@ class Clients:
         await self._files.write_tables()
         await in_slices(self._files.metadata.prepare_json(table))
         return self._requests.answer(request, channel, wall_ms())
-
-    def _take_from_requests(self) -> bool:
-        """Do what an administrator's request leaves to be done; return whether name servers have to know of it."""
-        if self._requests.changed_settings:
-            self._change_settings()
-        registers, self._requests.wants_registration = self._requests.wants_registration, False
-        return registers
 
     def answer_question(self, what: str, fields: Json) -> Json | asyncio.Future[Json] | None:
         """Answer a question that a front asks on its own account."""
@@ -379,14 +379,13 @@ class Clients:
 
 
 def open_role(
-    config: BrokerConfig, board: Board, bells: Bells, how: BrokerTls | None = None, tables_from: str = ""
+    config: BrokerConfig, board: Board, bells: Bells, how: BrokerTls | None = None, tables_from: str = "",
+    file: str = "",
 ) -> Clients:  # fmt: skip
-    """The clients role of a broker; `how` are its certificates, read now where they are not given.
-
-    `tables_from` is the address of the master before it, of one that was promoted.
-    """
+    """The clients role of a broker; `how`: its certificates, else read now; `tables_from`: the address of the master
+    before it, of one that was promoted; `file`: what keeps changed settings."""
     gc.disable()  # of what is loaded nothing is garbage, and to look for it again and again is a third of the load
     try:
-        return Clients(config, board, bells, how, tables_from)
+        return Clients(config, board, bells, how, tables_from, file)
     finally:
         gc.enable()

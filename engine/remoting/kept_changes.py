@@ -62,8 +62,8 @@ class KeptChanges:
     async def _kept(
         self, request: RemotingCommand, answer: Answered | Awaitable[Answered], names: Sequence[str], *, registers: bool
     ) -> Answered:  # fmt: skip
-        registering = asyncio.ensure_future(self._registered()) if registers else None
         made = answer if isinstance(answer, RemotingCommand | None) else await answer
+        registering = asyncio.ensure_future(self._registered()) if registers else None
         try:
             if made is None or not made.code:
                 await self.saved(names)

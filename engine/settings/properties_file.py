@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 WHITESPACE = " \t\f"
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 UNICODE_DIGITS = 4
+NEWLINE = re.compile(r"(\r\n|\n|\r)")
 
 
 class Entry(NamedTuple):
@@ -35,15 +36,39 @@ class MalformedEscape(ValueError):
 
 def parse(data: bytes) -> Iterator[Entry]:
     """The entries in the file's order, also those whose key comes again later. Raises MalformedEscape."""
-    for line, text in _logical_lines(data.removeprefix(codecs.BOM_UTF8).decode("iso-8859-1")):
+    for line, _last, text in _logical_lines(data.removeprefix(codecs.BOM_UTF8).decode("iso-8859-1")):
         key, value = _split(text)
         yield Entry(line, _unescape(key, line), _unescape(value, line))
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and blank ones, each joined with those that continue it."""
-    started_at, joined = 0, ""
-    for number, natural in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
+def with_values(data: bytes, values: Mapping[str, str]) -> bytes:
+    """The file with these values: each in the last line that sets its key, which counts, or in a new one at the end.
+
+    All other bytes stay as they are. Keys and values are ASCII without white space at their ends and without escapes.
+    Raises MalformedEscape.
+    """
+    mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+    text = data.removeprefix(mark).decode("iso-8859-1")
+    parts = [*NEWLINE.split(text), ""]
+    lines, newlines = parts[::2], parts[1::2]
+    newline = next(filter(None, reversed(newlines)), "\n")
+    places = {_unescape(_split(joined)[0], first): (first, last) for first, last, joined in _logical_lines(text)}
+    for key in sorted(values.keys() & places.keys(), key=lambda key: places[key], reverse=True):
+        first, last = places[key]
+        lines[first - 1 : last], newlines[first - 1 : last] = [f"{key}={values[key]}"], [newlines[last - 1]]
+    edited = "".join(map("".join, zip(lines, newlines, strict=True)))
+    added = "".join(f"{key}={value}{newline}" for key, value in values.items() if key not in places)
+    if added and edited and not edited.endswith(("\n", "\r")):
+        edited += newline
+    if added and edited.rstrip("\r\n").endswith("\\"):
+        edited += newline  # an empty line ends what the last one would continue
+    return mark + (edited + added).encode("iso-8859-1")
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
+    """Lines without comments and blank ones, each joined with those that continue it: first and last number, text."""
+    started_at, number, joined = 0, 0, ""
+    for number, natural in enumerate(NEWLINE.split(text)[::2], start=1):
         stripped = natural.lstrip(WHITESPACE)
         if not started_at:
             if not stripped or stripped[0] in "#!":
@@ -53,10 +78,10 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         if (len(joined) - len(joined.rstrip("\\"))) % 2:
             joined = joined[:-1]
             continue
-        yield started_at, joined
+        yield started_at, number, joined
         started_at, joined = 0, ""
     if started_at:
-        yield started_at, joined
+        yield started_at, number, joined
 
 
 def _split(text: str) -> tuple[str, str]:

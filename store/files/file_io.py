@@ -263,6 +263,11 @@ def replace_file(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
     os.close(_replace(path, content, mode, held=False))
 
 
+def replace_alike(path: Path, content: bytes) -> None:
+    """As `replace_file`; owner, group and rights stay as they are. Raises OSError, then the file is as before."""
+    os.close(_replace(path, content, FILE_MODE, held=False, like=path.stat()))
+
+
 def replace_held(path: Path, content: bytes, mode: int = FILE_MODE) -> int:
     """Replace like `replace_file`; return the descriptor that holds the new file: `is_held` is true until it is closed.
 
@@ -271,12 +276,17 @@ def replace_held(path: Path, content: bytes, mode: int = FILE_MODE) -> int:
     return _replace(path, content, mode, held=True)
 
 
-def _replace(path: Path, content: bytes, mode: int, *, held: bool) -> int:
+def _replace(
+    path: Path, content: bytes, mode: int, *, held: bool, like: os.stat_result | None = None
+) -> int:  # fmt: skip
     creating = path.with_name(path.name + CREATING_SUFFIX)
     fd = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
         if held:
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+        if like is not None:
+            os.fchown(fd, like.st_uid, like.st_gid)
+            os.fchmod(fd, stat.S_IMODE(like.st_mode))
         write_at(fd, content, 0)
         sync_file(fd)
         rename(creating, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from ipc import waiting
 from store.files.directory import StoreDirectory
 from store.reading import extent
 from tests.harness.conditions import await_that
+from tests.harness.small_disk import SmallDisk
 from tools.common.local_broker import LocalBroker
 
 
@@ -52,6 +54,9 @@ class Deaths:
     def failed(self, _times: int) -> list[tuple[str, str]]:
         return self.dead
 
+    def have_turned(self) -> bool:
+        return True
+
 
 def starting(directory: Path, *only: str) -> tuple[Any, Board, Deaths]:
     """A supervisor that waits for two fronts."""
@@ -76,24 +81,38 @@ def test_a_broker_is_ready_once_all_fronts_serve_at_both_ports(tmp_path: Path) -
     for number in (1, 0):
         for serving in (Serving.NOTHING, Serving.PORTS):
             waiting.publish(board.fronts[number].serving, serving)
-            assert supervisor._are_fronts_on_their_way(), (number, serving)
+            assert supervisor._are_roles_on_their_way(), (number, serving)
         waiting.publish(board.fronts[number].serving, Serving.ALL)
-    assert not supervisor._are_fronts_on_their_way()
+    assert not supervisor._are_roles_on_their_way()
 
 
 def test_nobody_is_waited_for_who_will_not_come(tmp_path: Path) -> None:
     supervisor, board, deaths = starting(tmp_path)
     deaths.dead = [("clients", "CONFIG: damaged")]
-    assert not supervisor._are_fronts_on_their_way(), "it dies again and again"
+    assert not supervisor._are_roles_on_their_way(), "it dies again and again"
     deaths.dead = []
     for words in board.fronts[:2]:
-        assert supervisor._are_fronts_on_their_way()
+        assert supervisor._are_roles_on_their_way()
         waiting.publish(words.listen_errno, errno.EADDRINUSE)
-    assert not supervisor._are_fronts_on_their_way(), "another program has the port: the log goes on"
+    assert not supervisor._are_roles_on_their_way(), "another program has the port: the log goes on"
     (tmp_path / "alone").mkdir()
     supervisor, board, _deaths = starting(tmp_path / "alone", "front.1", "ha_listener")
     waiting.publish(board.fronts[1].serving, Serving.PORTS)
-    assert not supervisor._are_fronts_on_their_way(), "nobody tells it of topics"
+    assert not supervisor._are_roles_on_their_way(), "nobody tells it of topics"
+
+
+def test_a_broker_that_lacks_shared_memory_is_not_ready_and_says_why(tmp_path: Path) -> None:
+    """Its regions have room, the rings of its fronts and services have none."""
+    keys = {"ringSizeInBytes": 128 << 20, "maxProducers": 1}
+    with SmallDisk(tmp_path / "disk", 96 << 20, "tmpfs") as disk:
+        broker = LocalBroker(tmp_path / "broker", inside=disk.inside, regionPath=disk.directory, **keys)
+        try:
+            assert broker.process.wait(180) == 4
+        finally:
+            broker.stop()
+    said = broker.log.read_text()
+    assert "ready:" not in said
+    assert re.search(r"slipstream: START_REFUSED: (front.0|delay|transactions): REGION_NO_SPACE: .*regionPath", said)
 
 
 def test_an_unknown_role_is_refused_with_the_known_ones(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from engine.figures.client_status import FrontStatus
 from engine.figures.findings import NO_SLAVE, NOT_FINISHED, TLS_TEST_MODE
 from engine.figures.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus, ha_status
 from engine.figures.pair import COPY, NO_TABLES, TWO_MASTERS
-from engine.figures.problems import FILES_REMOVED, STUCK, TABLE
+from engine.figures.problems import FILES_REMOVED, STUCK, TABLE, UNSERVED
 from engine.figures.status import ProcessStatus, PutStatus, Status
 from engine.producer import Producer
 from engine.protocol.ha.wire import CloseReason, ReasonCode
@@ -211,7 +211,7 @@ def test_the_status_is_described_as_it_is_made() -> None:
     assert parts["gone"]["properties"]["close_reason"]["enum"] == [reason.name for reason in CloseReason if reason]
     reasons = set(parts["findings"]["items"]["properties"]["reason"]["enum"])
     of_its_own = {NO_SLAVE, NOT_FINISHED, TLS_TEST_MODE, TWO_MASTERS, NO_TABLES, COPY, STUCK, FILES_REMOVED, TABLE}
-    assert reasons >= {*ReasonCode, *of_its_own}
+    assert reasons >= {*ReasonCode, *of_its_own, UNSERVED}
     assert schema("ha.status")["properties"]["compat"]["enum"] == list(LINES)
     assert parts["state"]["enum"] == [*(state.name for state in BrokerState), "UNKNOWN"]
 

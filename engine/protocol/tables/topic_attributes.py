@@ -57,6 +57,17 @@ ATTRIBUTES = {
 }
 
 
+def without_effect(config: Mapping[str, object]) -> list[str]:
+    """Which attributes of a topic's configuration ask for what this broker lacks, as `key=value`."""
+    attributes = config.get("attributes")
+    if not isinstance(attributes, Mapping):
+        return []
+    return [
+        f"{key}={attributes[key]}" for key, known in ATTRIBUTES.items()
+        if known.lacking and str(attributes.get(key, known.harmless)) != known.harmless
+    ]  # fmt: skip
+
+
 def parsed(change: str) -> dict[str, str]:
     """Signed keys and their values. Raises WrongChange."""
     attributes: dict[str, str] = {}

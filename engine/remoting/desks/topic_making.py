@@ -1,6 +1,7 @@
 """Topics that a front asks for because a message goes there: made once, known to the name servers before the answer.
 
 Implements: TopicConfigManager.createTopicInSendMessageMethod, createTopicInSendMessageBackMethod
+Publishes:  unserved_topics
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from engine.net.log_lines import Seldom
 from engine.protocol.broker.requests import TOPICS_MAX
 from engine.protocol.remoting.answers import Json
 from engine.protocol.sending import topics
+from engine.protocol.tables.topic_attributes import without_effect
 from engine.remoting.desks.parts import Part, PartContext
 from engine.remoting.files.saves import NotSaved
+from ipc import waiting
 from ipc.clock import wall_ms
 from store.names import TOPICS
+from store.tables.tables import DataVersion
 
 log = logging.getLogger("slipstream.remoting")
 
-SAVED_SECONDS = 1.0
+SAVED_SECONDS, NAMED_MAX = 1.0, 20
 REGISTERED_SECONDS = 1.0  # a slower name server is registered at all the same, but no client waits for it
 
 
@@ -31,6 +35,21 @@ class TopicMaking(Part):
         super().__init__(context)
         self.questions = {"ensure_topic": self._ensure_topic, "ensure_back_topic": self._ensure_back_topic}
         self._seldom = Seldom(log)
+        self._looked_at: DataVersion | None = None
+
+    def turn(self, now_ms: int) -> None:
+        """Where topics changed: say which ask for what this broker lacks; their files or their master had them so."""
+        version = self.context.metadata.versions[TOPICS]
+        if version == self._looked_at:
+            return
+        self._looked_at, word = version, self.context.board.unserved_topics
+        known = self.context.metadata.topics
+        wrong = {name: asked for name, config in known.items() if (asked := without_effect(config))}
+        if len(wrong) > word.read():
+            some = ", ".join(f"{name} ({' '.join(wrong[name])})" for name in sorted(wrong)[:NAMED_MAX])
+            what = "attributes of %d topics have no effect here, fileReservedTime alone decides: %s"
+            log.warning(what, len(wrong), some)
+        waiting.note(word, len(wrong))
 
     async def _ensure_topic(self, fields: Json) -> Json:
         topic, metadata = fields["topic"], self.context.metadata

@@ -18,6 +18,8 @@ import pytest
 from engine.board import address_cursors, live_settings
 from engine.board.cursors import Board
 from engine.board.queue_ends import QueueEnds
+from engine.figures.finding import Verdict
+from engine.figures.problems import of_the_tables
 from engine.protocol.broker import slave_synchronize
 from engine.protocol.broker.requests import BrokerRequests, Facts
 from engine.protocol.remoting.codes import RequestCode
@@ -36,7 +38,8 @@ from ipc import waiting
 from ipc.clock import wall_ms
 from store.compat import LINES
 from store.files.file_io import CREATING_SUFFIX
-from store.names import CONSUMER_OFFSETS, GROUPS
+from store.names import CONSUMER_OFFSETS, GROUPS, TOPICS
+from store.tables import json_files
 from tests.harness import served_front
 from tests.harness.clients_turns import turn_until
 from tests.harness.conditions import await_that
@@ -181,7 +184,7 @@ def test_retention_is_set_shown_and_logged(store_dir: Path, region_dir: Path, ca
         assert live_settings.retention(server._board) == ({4, 23}, 5, 99)
         shown = set(bytes(ask(RequestCode.GET_BROKER_CONFIG).body).decode().splitlines())
         assert {"fileReservedTime=5", "deleteWhen=04;23", "diskMaxUsedSpaceRatio=99", "brokerPermission=6"} <= shown
-        assert "set fileReservedTime=5 (it was 72) until this broker ends; its file is unchanged" in caplog.text
+        assert "fileReservedTime=5 (it was 72) until this process ends: it was started without a file" in caplog.text
         assert "brokerPermission" not in caplog.text, "it was 6 before"
     assert config.file_reserved_hours == 72
 
@@ -252,6 +255,24 @@ def test_blocked_topics_keep_no_offsets_and_groups_from_a_slave(
         turn_until(server, lambda: '"t@g":{0:2' in _text(store_dir / "config/consumerOffset.json"))
         told = server._files.metadata.delay_offsets_text
         turn_until(server, lambda: _text(store_dir / "config/delayOffset.json").encode() == told)
+
+
+def test_topics_that_ask_for_what_is_lacking_are_named(
+    store_dir: Path, region_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a RocketMQ 5 broker left them: nothing compacts here."""
+    of_5 = {"readQueueNums": 8, "writeQueueNums": 8, "perm": 6}
+    wanted = {"kept": {"cleanup.policy": "COMPACTION"}, "long": {"reserve.time": "-1"}, "plain": {}}
+    topics = {name: {**of_5, "topicName": name, "attributes": attributes} for name, attributes in wanted.items()}
+    json_files.write(store_dir / "config" / TOPICS, {"topicConfigTable": topics})
+    with role(store_dir, region_dir, "", compat="5") as (server, _config):
+        turn_until(server, lambda: server._board.unserved_topics.read() == 1)
+        assert "attributes of 1 topics have no effect here" in caplog.text
+        assert "kept (cleanup.policy=COMPACTION)" in caplog.text and "long" not in caplog.text
+        (finding,) = of_the_tables(server._board, str(store_dir))
+        assert (finding.reason, finding.verdict) == ("UNSERVED", Verdict.DEGRADED)
+        server._files.metadata.delete_topic("kept", wall_ms())
+        turn_until(server, lambda: server._board.unserved_topics.read() == 0)
 
 
 def test_a_table_that_cannot_be_written_keeps_no_offsets_from_their_file(

@@ -18,7 +18,9 @@ from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting import kept_changes
 from engine.remoting.clients import Clients
+from engine.remoting.kept_settings import KeptSettings
 from engine.remoting.sockets.client import PeerUnreachable, RemotingClient
+from engine.settings.config import load
 from store.files import file_io
 from store.names import CONSUMER_OFFSETS, GROUPS, TOPICS
 from store.tables import json_files
@@ -191,6 +193,39 @@ def test_changes_that_wait_together_are_written_together(
     assert sum(path.name == TOPICS for path in written) <= 3
 
 
+def test_a_setting_is_in_the_file_before_the_answer_and_else_answered_as_failed(
+    store_dir: Path, region_dir: Path, tmp_path: Path, well: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, link = tmp_path / "real.properties", tmp_path / "broker.properties"
+    real.write_bytes(b"# ours\nfileReservedTime = 72\n\nbrokerName=a\n")
+    real.chmod(0o604)
+    link.symlink_to(real)
+    names = f"127.0.0.1:{well.port}"
+    with role(store_dir, region_dir, names) as (server, config):
+        server._settings = KeptSettings(str(link))
+        turn_until(server, lambda: "TBW102" in well.state.routes.topics)
+        request = asked(RequestCode.UPDATE_BROKER_CONFIG, {}, b"fileReservedTime=5\nbrokerPermission=4")
+        known = well.state.routes.topics
+        assert ask(server, config.listen_port, request, lambda: known["TBW102"]["a"].perm == 4)
+        assert real.read_bytes() == b"# ours\nfileReservedTime=5\n\nbrokerName=a\nbrokerPermission=4\n"
+        assert link.is_symlink() and real.stat().st_mode & 0o777 == 0o604
+        monkeypatch.setattr(file_io, "rename", lambda *_paths: refuse())
+        request = asked(RequestCode.UPDATE_BROKER_CONFIG, {}, b"fileReservedTime=3")
+        answer = server.answer_frame(request, 1)
+        assert not isinstance(answer, RemotingCommand | None)
+        turn_until(server, answer.done)
+        assert (told := answer.result()) is not None and told.code == 1
+        assert told.remark == (
+            f"fileReservedTime: in use, and lost at the next start: {link} cannot be written: No space left on device"
+        )
+        assert server._board.file_reserved_hours.read() == 3, "it may be what makes room"
+        monkeypatch.undo()
+
+
+def refuse() -> None:
+    raise OSError(28, "No space left on device")
+
+
 @pytest.mark.parametrize("name", ["topic", "topics", "permission", "topic gone"])
 def test_name_servers_know_of_a_change_before_the_answer(
     store_dir: Path, region_dir: Path, well: Serving, name: str
@@ -270,6 +305,7 @@ class Changing:
 
     def __init__(self, port: int, attempt: int) -> None:
         self.answered: list[str] = []
+        self.hours = 0  # of fileReservedTime, as it was answered last
         self._port, self._attempt, self._enough = port, attempt, threading.Event()
         self._threads = [threading.Thread(target=self._change, args=(first,), daemon=True) for first in (0, 100, 200)]
         for one in self._threads:
@@ -282,6 +318,10 @@ class Changing:
                 answer = client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**TOPIC, "topic": name})
                 if answer.code == 0:
                     self.answered.append(name)
+                if first == 0:  # one of them changes a setting as well, to ever more
+                    body = b"fileReservedTime=%d" % (number + 1)
+                    if client.ask(RequestCode.UPDATE_BROKER_CONFIG, None, body).code == 0:
+                        self.hours = number + 1
                 if len(self.answered) > 10:
                     self._enough.set()
 
@@ -308,3 +348,5 @@ def test_an_answered_change_is_there_after_kill_9(tmp_path: Path) -> None:
         table = json.loads((broker.store / "config" / TOPICS).read_text())["topicConfigTable"]
         queues = {name: table.get(name, {}).get("writeQueueNums") for name in changing.answered}
         assert queues == dict.fromkeys(changing.answered, 6)
+        settings, _warnings = load(tmp_path / "b" / "broker.properties")
+        assert settings.file_reserved_hours in (changing.hours, changing.hours + 1)

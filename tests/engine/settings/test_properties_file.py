@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.settings.properties_file import Entry, MalformedEscape, parse
+from engine.settings.properties_file import Entry, MalformedEscape, parse, with_values
 
 # Each: what it shows, the file, the entries (line, key, value).
 CASES = [
@@ -82,3 +82,22 @@ def test_java_reads_the_same(tmp_path: Path) -> None:
     for (why, data, _expected), told in zip(CASES, ran.stdout.split(".\n"), strict=False):
         last = {entry.key: entry.value for entry in parse(data)}
         assert told.splitlines() == sorted(f"{in_hex(key)}={in_hex(value)}" for key, value in last.items()), why
+
+
+CHANGED = [
+    ("its line, all else as it is", b"# mine\r\na = 1 \r\n\r\n\tb:2\r\n", b"# mine\r\na=7\r\n\r\n\tb:2\r\n"),
+    ("the last one counts", b"a=1\nb=2\na 3\n#a=4", b"a=1\nb=2\na=7\n#a=4"),
+    ("over several lines", b"b=\\\n 2\na=1\\\n  2\\\n\nc=3", b"b=\\\n 2\na=7\nc=3"),
+    ("one more at the end", b"b=\xfc", b"b=\xfc\na=7\n"),
+    ("behind one that would go on", b"b=2\\", b"b=2\\\n\na=7\n"),
+    ("behind a mark", b"\xef\xbb\xbfa=1\rb=2\r", b"\xef\xbb\xbfa=7\rb=2\r"),
+    ("escaped", b"\\u0061=1", b"a=7"),
+    ("nothing there", b"", b"a=7\n"),
+]
+
+
+@pytest.mark.parametrize(("why", "before", "after"), CHANGED)
+def test_a_value_is_changed_in_its_place(why: str, before: bytes, after: bytes) -> None:
+    assert with_values(before, {"a": "7"}) == after, why
+    values = {entry.key: entry.value for entry in parse(before)}
+    assert {entry.key: entry.value for entry in parse(after)} == {**values, "a": "7"}, why
