@@ -2,7 +2,8 @@
 
 Implements: NamesrvController
 A registration's body is read on another thread, one at a time; the loop goes on answering. An answer to a change of the
-key-value config waits until that is on disk, written once for all changes that came meanwhile.
+key-value config waits until that is on disk, written once for all changes that came meanwhile; to one of settings,
+until the name server's file has it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from engine.net import tls
 from engine.net.log_lines import Seldom
@@ -22,6 +24,7 @@ from engine.protocol.access.rights import Rules
 from engine.protocol.naming.name_server import NameServer
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
+from engine.remoting.kept_settings import KeptSettings
 from engine.remoting.sockets.server import Answered, Limits, RemotingServer
 
 log = logging.getLogger("slipstream.namesrv")
@@ -39,9 +42,10 @@ class ServingNames:
 
     def __init__(
         self, state: NameServer, write_kv: Callable[[bytes], None], limits: Limits | None = None,
-        rules: Rules | None = None, how: ServerTls = tls.PLAINTEXT,
+        rules: Rules | None = None, how: ServerTls = tls.PLAINTEXT, file: str = "",
     ) -> None:  # fmt: skip
         self._state, self._write_kv = state, write_kv
+        self._settings = KeptSettings(file)
         routes = state.routes
         self._server = RemotingServer(
             self._answer, routes.connection_closed, limits, routes.is_registrar, rules=rules, how=how
@@ -68,13 +72,20 @@ class ServingNames:
         await self._server.stop()
         self._reader.shutdown(wait=False, cancel_futures=True)
         self._writer.shutdown()
+        self._settings.close()
 
     def _answer(self, request: RemotingCommand, connection: int) -> Answered | asyncio.Future[Answered]:
         if request.code == RequestCode.REGISTER_BROKER and len(request.body):
             return asyncio.ensure_future(self._register(request, connection))
         if request.code in (PUT_KV, DELETE_KV):
             return asyncio.ensure_future(self._change_kv(request, connection))
-        return self._state.answer(request, connection, _now_ms())
+        answer = self._state.answer(request, connection, _now_ms())
+        if changed := self._state.settings.changed:
+            self._state.settings.changed = {}
+            texts = {name: str(value).lower() for name, value in changed.items()}
+            tell = partial(log.info, "an administrator set %s %s", ", ".join(map("=".join, texts.items())))
+            return asyncio.ensure_future(self._settings.change(request, answer, texts, tell))
+        return answer
 
     async def _register(self, request: RemotingCommand, connection: int) -> Answered:
         ahead = await asyncio.get_running_loop().run_in_executor(self._reader, self._state.work_ahead, request)

@@ -193,9 +193,9 @@ class AdminClient:
         table: dict[str, str] = fastjson.loads(body, f"answer of {address}")["table"]
         return table
 
-    def config(self, address: str) -> dict[str, str]:
-        """Return a broker's settings by key, sorted."""
-        lines = bytes(self._to(address).ask(RequestCode.GET_BROKER_CONFIG).body).decode().splitlines()
+    def config(self, address: str, code: int = RequestCode.GET_BROKER_CONFIG) -> dict[str, str]:
+        """Return a broker's settings by key, sorted; with GET_NAMESRV_CONFIG those of a name server."""
+        lines = bytes(self._to(address).ask(code).body).decode().splitlines()
         return dict(sorted((key, value) for key, _is, value in (line.partition("=") for line in lines) if _is))
 
     def update_config(self, address: str, key: str, value: str) -> None:

@@ -15,8 +15,8 @@ from tools.docs.tables import code, table
 HEAD = """# Keys
 
 Of `broker.properties`, in RocketMQ's spelling and units; an unknown key stops the start, with the nearest known one.
-*Live*: `slipstream admin updateBrokerConfig -b HOST:PORT -k KEY -v VALUE` changes it while the broker runs, until it
-ends. *Whose*: RocketMQ's, or ours. Without a default the value is worked out from others, or there is none.
+*Live*: `slipstream admin updateBrokerConfig -b HOST:PORT -k KEY -v VALUE` changes it while the broker runs, and
+its file. *Whose*: RocketMQ's, or ours. Without a default the value is worked out from others, or there is none.
 
 """
 COLUMNS = ("key", "default", "allowed", "live", "whose", "")

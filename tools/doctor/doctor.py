@@ -63,6 +63,7 @@ def _all(node: Node, name_servers: str, asking: Asking) -> list[Row]:
         *clients.rows(node),
         *certificate.rows(node, asking),
         *names.rows(node, members),
+        *names.damage(members, asking),
         *group.own_rows(node),
         *disk.rows(node),
         *memory.rows(node),

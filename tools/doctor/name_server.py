@@ -28,7 +28,7 @@ def rows(target: str, members: list[Member], others: list[str], asking: Asking) 
             seen.append(wrong(CHECK, ReasonCode.IDENTITY, f"{at} knows other brokers than {target}", command))
         else:
             seen.append(ok(CHECK, f"{at} knows the same brokers"))
-    return [*seen, *(_member(one, asking) for one in sorted(members))]
+    return [*seen, *names.damage({target: members}, asking), *(_member(one, asking) for one in sorted(members))]
 
 
 def _member(member: Member, asking: Asking) -> Row:

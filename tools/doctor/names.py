@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from engine.errors import EngineError
+from engine.figures.problems import TABLE
 from engine.protocol.ha.wire import ReasonCode
+from engine.protocol.naming.live_settings import SET_ASIDE
+from engine.protocol.remoting.codes import RequestCode
 from store.errors import StoreError
 from tools.admin.client import Member
 from tools.doctor.node import Asking, Node
@@ -37,6 +42,17 @@ def asked(addresses: list[str], asking: Asking) -> dict[str, list[Member] | str]
         except (EngineError, StoreError, LookupError, TypeError, ValueError) as error:
             answers[address] = str(error)
     return answers
+
+
+def damage(known: dict[str, list[Member] | str], asking: Asking) -> list[Row]:
+    """What those that answered had to set aside of their key-value config; nothing of those that do not say it."""
+    seen = []
+    for address in (at for at, said in known.items() if not isinstance(said, str)):
+        with suppress(EngineError, StoreError, LookupError, TypeError, ValueError), asking.admin(address) as client:
+            if aside := client.config(address, RequestCode.GET_NAMESRV_CONFIG).get(SET_ASIDE):
+                what = f"{address} set its damaged key-value config aside ({aside}): entries may be missing"
+                seen.append(wrong(CHECK, TABLE, what, "restore what is missing, then remove that file on its host"))
+    return seen
 
 
 def others(node: Node, members: dict[str, list[Member] | str]) -> list[Member]:

@@ -23,6 +23,7 @@ from engine.remoting.name_server import ServingNames
 from engine.remoting.sockets.server import Limits
 from engine.settings.log_settings import LogSettings
 from ipc.stop_signals import has_terminal, stop_signals
+from store.files import set_aside
 from store.tables import json_files, mending
 from tools.run.namesrv_file import NameServerFile
 from tools.run.ready_line import announce
@@ -43,7 +44,9 @@ def serve(
         compat, read_kv(kv_path), order_message_enable=order_message_enable,
         support_acting_master=support_acting_master, shown=_shown(listening, kv_path),
     )  # fmt: skip
-    server = ServingNames(state, lambda content: write_kv(kv_path, content), limits, rules, how)
+    state.settings.set_aside = lambda: ", ".join(map(os.fspath, set_aside.files_of(kv_path)))
+    keeps = file.path if file else ""
+    server = ServingNames(state, lambda content: write_kv(kv_path, content), limits, rules, how, keeps)
     return uvloop.run(_until_stopped(listening, compat, server, file.reader(state.settings) if file else None))
 
 

@@ -25,7 +25,7 @@ class NameServerFile:
     """`written`: what it said when the name server began; `flags` are stronger where they are set."""
 
     def __init__(self, path: str, written: Mapping[str, Any], flags: Mapping[str, bool]) -> None:
-        self._path, self._written, self._flags = os.path.abspath(path), written, flags
+        self.path, self._written, self._flags = os.path.abspath(path), written, flags
         self._level = name_server_keys.log_settings_of(written).log_level
 
     def reader(self, settings: LiveSettings) -> Callable[[], str]:
@@ -34,7 +34,7 @@ class NameServerFile:
 
     def _read(self, settings: LiveSettings) -> str:
         try:
-            wanted, warnings = name_server_keys.load(self._path)
+            wanted, warnings = name_server_keys.load(self.path)
         except ConfigError as error:
             log.error("SIGHUP: nothing is changed: %s", error)
             return f"nothing is changed: {error}"
@@ -50,6 +50,6 @@ class NameServerFile:
             applied.append(f"{LEVEL}={level_text(level)}")
         fields = {key.name: key.field for key in name_server_keys.KEYS if key.name not in (*LIVE, LEVEL)}
         restart = [name for name, field in fields.items() if wanted.get(field) != self._written.get(field)]
-        text = outcome(self._path, applied, restart)
+        text = outcome(self.path, applied, restart)
         log.info("SIGHUP: %s", text)
         return text

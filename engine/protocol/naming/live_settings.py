@@ -14,6 +14,7 @@ from engine.protocol.remoting.codes import ResponseCode
 from store.compat import NamingRules
 
 BODY_BYTES_MAX = 64 * 1024
+SET_ASIDE = "kvConfigSetAside"  # shown only where there is such a file
 TRUTHS = {"true": True, "false": False}
 
 
@@ -26,10 +27,14 @@ class LiveSettings:
     ) -> None:  # fmt: skip
         self._rules, self._shown, self._changeable = rules, dict(shown), changeable
         self._values = dict(values)
+        self.changed: dict[str, bool] = {}  # by a request: the shell's to take
+        self.set_aside: Callable[[], str] = str  # the shell's to say: files of the key-value config that were damaged
 
     def text(self) -> str:
         """Return all settings, a line each, sorted."""
         every = {**self._shown, **{name: str(value).lower() for name, value in self._values.items()}}
+        if aside := self.set_aside():
+            every[SET_ASIDE] = aside
         return "".join(f"{name}={every[name]}\n" for name in sorted(every))
 
     def change(self, body: bytes) -> None:
@@ -53,6 +58,7 @@ class LiveSettings:
                 remark = f"{name}: this name server has no such setting; nothing is changed"
                 raise Refused(ResponseCode.NO_PERMISSION, remark)
         self.set(changed)
+        self.changed |= changed
 
     def values(self) -> dict[str, bool]:
         """Return the settings that can change, as they are now."""

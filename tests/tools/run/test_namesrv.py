@@ -17,6 +17,7 @@ import pytest
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import FrameSplitter, RemotingCommand, decode, encode
 from ipc.process import start_time
+from tests.harness.command_line import run
 from tests.harness.conditions import await_that
 
 COMMAND = [sys.executable, "-m", "tools.cli", "namesrv", "--host", "127.0.0.1"]
@@ -39,10 +40,10 @@ def running(directory: Path, *more: str) -> Iterator[int]:
             assert process.wait(SECONDS) == 0
 
 
-def ask(port: int, code: int, **ext: str) -> RemotingCommand:
+def ask(port: int, code: int, body: bytes = b"", **ext: str) -> RemotingCommand:
     splitter, found = FrameSplitter(), []
     with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as peer:
-        peer.sendall(encode(RemotingCommand(code, ext_fields=ext)))
+        peer.sendall(encode(RemotingCommand(code, ext_fields=ext, body=body)))
         while not found:
             found = splitter.feed(peer.recv(65536))
     return decode(found[0])
@@ -82,7 +83,30 @@ def test_a_damaged_file_is_kept_and_its_backup_used(tmp_path: Path) -> None:
         with running(tmp_path / "ns") as port:
             assert ask(port, RequestCode.GET_KV_CONFIG, namespace="n", key="k").ext_fields == {"value": "old"}
             assert ask(port, RequestCode.PUT_KV_CONFIG, namespace="n", key="k", value="old").code == 0
+            ran = run("doctor", "--json", "--timeout", str(SECONDS), f"127.0.0.1:{port}")
+            (row,) = [row for row in json.loads(ran.stdout)["rows"] if row["level"] == "wrong"]
+            assert (ran.exit_code, row["reason"]) == (1, "TABLE") and f"{config}.aside" in row["what"]
     assert {one.read_bytes() for one in config.parent.glob("kvConfig.json.aside*")} == {b"[]", b"", bytes(100)}
+
+
+@pytest.mark.crash
+def test_answered_changes_are_there_after_kill_9(tmp_path: Path) -> None:
+    """Key-values, and a setting in its file."""
+    file = tmp_path / "namesrv.properties"
+    file.write_text("# ours\norderMessageEnable=false\n")
+    for attempt in range(3):
+        arguments = [*COMMAND, "-c", str(file), "--port", "0", "--directory", str(tmp_path / "ns")]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            port = int(process.stdout.readline().split("127.0.0.1:")[1].split(",")[0])
+            wanted = b"orderMessageEnable=%s" % (b"true" if attempt % 2 == 0 else b"false")
+            assert ask(port, RequestCode.UPDATE_NAMESRV_CONFIG, wanted).code == 0
+            for key in range(20):
+                assert ask(port, RequestCode.PUT_KV_CONFIG, namespace="n", key=f"k{key}", value=f"{attempt}").code == 0
+            process.kill()
+        assert file.read_bytes() == b"# ours\n%s\n" % wanted
+        kept = json.loads((tmp_path / "ns" / "kvConfig.json").read_bytes())["configTable"]["n"]
+        assert kept == {f"k{key}": f"{attempt}" for key in range(20)}
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT], ids=lambda one: one.name)
