@@ -33,7 +33,12 @@ def give_to_group(config: BrokerConfig, directory: StoreDirectory) -> None:
 
 
 def finish_interrupted(config: BrokerConfig, directory: StoreDirectory) -> None:
-    """A rewind, a cut or a repair of the log that was begun and not ended. Raises LogMissing: nothing is changed."""
+    """A rewind, a cut or a repair of the log that was begun and not ended. Raises StartRefused where nothing can be
+    written, and LogMissing: nothing is changed."""
+    for path in (directory.commitlog, *directory.queue_directories(), directory.index, directory.config):
+        if path.is_dir() and os.statvfs(path).f_flag & os.ST_RDONLY:
+            why = "its file system is mounted read-only"
+            raise StartRefused(str(path), why, "mount it writable (`findmnt -T` names it), then start again")
     lost_log.require(directory, [base for base, size in named_files(directory.commitlog) if size])
     files = SegmentFiles(directory.commitlog, config.mapped_file_size_commit_log_bytes)
     for done in interrupted.finish(directory, files).texts():

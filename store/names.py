@@ -14,12 +14,14 @@ ABORT_BACKUP, COMPACTION, TIMER_WHEEL, TIMER_LOG = "abort.bak", "compaction", "t
 # below config
 TOPICS, GROUPS = "topics.json", "subscriptionGroup.json"
 CONSUMER_OFFSETS, DELAY_OFFSETS = "consumerOffset.json", "delayOffset.json"
+LIGHT_OFFSETS = "lmqConsumerOffset.json"  # with enableLmq RocketMQ keeps all consumer offsets there
 TIMER_METRICS, REQUEST_MODES = "timermetrics", "messageRequestMode.json"  # 5.x
 TIMER_CHECKPOINT = "timercheck"  # 5.x, no JSON
 
 # ours
 STARTING = "slipstream.starting"
 POINTER, MARK, DIGESTS = "slipstream.run", "slipstream.mark", "slipstream.digests.json"
+BEGIN = "slipstream.begin"
 LEASES, AUDIT, CONFIG_LOCK = "slipstream.leases", "slipstream.audit.jsonl", "slipstream.lock"
 SNAPSHOTS = "slipstream.snapshots"  # a folder: NAME.json
 COLUMNS = "slipstream.columns"  # a folder: side files of sealed segments, OFFSET.parquet and OFFSET.json

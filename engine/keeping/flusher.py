@@ -90,7 +90,7 @@ class Flusher:
         self._fd = self._fd_base = -1
         self._is_slave = is_slave
         self._group = GroupCommit() if sync_flush and not is_slave else None
-        self._watch, self._watched_ms = LogWatch(directory.root, files), -WATCH_MS
+        self._watch, self._watched_ms = LogWatch(directory.root, files, board), -WATCH_MS
         self._mark = FlushedMark(directory)
         self._marked_ms = self._flushed_ms = 0
 

@@ -37,7 +37,7 @@ from ipc.clock import monotonic_ms, wall_of
 from store.compat import line_of
 from store.errors import IndexFileDamaged, StoreError
 from store.files import checkpoint as checkpoint_file
-from store.files import file_io
+from store.files import file_io, log_begin
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles, stated_files
 from store.upkeep import expiry, leases, side_files, snapshots
@@ -80,6 +80,7 @@ class Housekeeper:
         self._request = board.segment_request_offset.read()
         self._usage = Usage(-1, -1)
         self._measure_at_ms = 0
+        self._begin_noted = -1
         self._queue_work: Iterator[int] | None = None
         self._queue_due_ms = self._queues_clean_to = 0
         self._snapshots = snapshots.Holds()
@@ -124,6 +125,7 @@ class Housekeeper:
         before = [base for base in self._files.base_offsets() if base < wanted]
         if not all(self._files.is_unused(base) for base in before):
             return  # received, if not published: the allocator goes on from there
+        self._note_begin(wanted)
         waiting.publish(board.min_physical_offset, wanted)
         for base in before:
             self._remove_segment(base, f"unused: the log of this slave begins at {wanted}, as its master says")
@@ -210,6 +212,7 @@ class Housekeeper:
             self._note("keep" if verdict.kept else "condemn", SEGMENT, path, verdict.reason)
             return
         try:
+            self._note_begin(verdict.min_physical_offset)
             self._remove_segment(verdict.base_offset, verdict.reason, forced=verdict.forced)
         except OSError as error:
             log.error("%s: expired, but cannot be deleted (%s); it is tried again", path, error.strerror)
@@ -218,6 +221,12 @@ class Housekeeper:
             return
         waiting.add(board.deleted_segments, 1)
         self._measure_at_ms = 0
+
+    def _note_begin(self, offset: int) -> None:
+        """Before a file below that offset is deleted."""
+        if offset > self._begin_noted:
+            log_begin.note(self._directory.root, offset)
+            self._begin_noted = offset
 
     def _remove_segment(self, base: int, reason: str, **facts: object) -> None:
         path = self._files.path_of(base)

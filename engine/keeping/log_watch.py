@@ -1,14 +1,18 @@
 """Tells whether what a broker writes is still what its paths lead to: files deleted, moved or replaced while it runs.
 
 A mapped file that was deleted takes bytes and fdatasync as before, and nobody can reach them. The open segment is
-compared with its name, the store's directories with what they were when the watch began.
+compared with its name and with the file that bytes go into, the store's directories with what they were when the watch
+began. A file system that has become read-only keeps nothing either.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
+from engine.board import written_file
+from engine.board.cursors import Board
 from engine.board.failures import FILES_GONE
 from store.files.place import Place
 from store.files.segment_files import SegmentFiles
@@ -27,20 +31,24 @@ class FilesGone(OSError):
 class LogWatch:
     """The watch over one log."""
 
-    def __init__(self, root: Path, files: SegmentFiles) -> None:
-        """Note the directories' inodes. Raises OSError."""
-        self._files = files
+    def __init__(self, root: Path, files: SegmentFiles, board: Board) -> None:
+        """Raises OSError."""
+        self._files, self._board = files, board
         self._directories = [Place.of(path) for path in (root, files.directory)]
 
     def require_name(self, fd: int, base: int) -> None:
-        """Raise FilesGone if the open segment has no name any more; cheap enough for each flush."""
-        if os.fstat(fd).st_nlink == 0:
+        """Raise FilesGone if the open segment has no name any more, or is not the one that bytes go into; cheap enough
+        for each flush."""
+        status = os.fstat(fd)
+        if status.st_nlink == 0:
             raise FilesGone(self._files.path_of(base), "it was deleted")
+        if written_file.is_another(self._board, base, status.st_ino):
+            raise FilesGone(self._files.path_of(base), "another file took its place")
 
     def require_places(self, fd: int, base: int) -> None:
         """Raise FilesGone unless the directories, and the open segment's name (fd -1: no segment), lead where they did.
 
-        Raises OSError where that is unknown.
+        Raises OSError where that cannot be told, or nothing can be written there any more.
         """
         for place in self._directories:
             if _inode_of(place.path) != (place.device, place.inode):
@@ -49,6 +57,9 @@ class LogWatch:
             path, opened = self._files.path_of(base), os.fstat(fd)
             if _inode_of(path) != (opened.st_dev, opened.st_ino):
                 raise FilesGone(path, "another file took its place")
+            self.require_name(fd, base)
+        if os.statvfs(self._files.directory).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self._files.directory))
 
 
 def _inode_of(path: Path | str) -> tuple[int, int]:

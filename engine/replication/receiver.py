@@ -17,7 +17,7 @@ import os
 import socket
 import struct
 
-from engine.board import address_cursors, addresses
+from engine.board import address_cursors, addresses, written_file
 from engine.board.cursors import Board
 from engine.board.failures import errno_text, is_unreadable
 from engine.net import tls
@@ -340,6 +340,7 @@ class Receiver:
         self._segment, self._target = None, NO_SEGMENT  # stays so if the next line raises
         segment = self._segment = self._files.open(self._files.base_of(offset), writable=True)
         self._target = receiver_kernel.Target(segment.fd, segment.base_offset, segment.end_offset)
+        written_file.note(self._board, segment)
         if not self._has_wiped:
             self._wipe(segment, offset - segment.base_offset)
         return False

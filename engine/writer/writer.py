@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.board import written_file
 from engine.board.cursors import Board
 from engine.board.queue_table import NoQueueSlot, QueueTable
 from engine.protocol.ha.reign import Hold
@@ -216,6 +217,7 @@ class Writer:
         self._segment, populated = self._ahead.take(base) or (self._ahead.open(base), end)
         self._pages.begin(self._segment, populated)
         self._ahead.begun(base, retired)
+        written_file.note(board, self._segment)
         self._target = drain_kernel.Target(self._segment.array, base, self._scratch, self._record_bytes_max)
         return 0
 

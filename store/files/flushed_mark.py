@@ -89,6 +89,12 @@ def read(directory: StoreDirectory) -> Note | None:
         return None
 
 
+def counts(note: Note, directory: StoreDirectory) -> bool:
+    """Whether the checkpoint is one of ours, or still the one that our broker began with."""
+    is_ours = checkpoint_file.read(directory.checkpoint).flushed_offset is not None
+    return is_ours or checkpoint_file.sum_of_times(directory.checkpoint) == note.checkpoint_sum
+
+
 def this_boot() -> bytes:
     """The boot that this machine runs in."""
     return UUID(boot_id()).bytes

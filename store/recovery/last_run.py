@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from ipc.counters import Counters
 from ipc.errors import IpcError
-from store.files import checkpoint as checkpoint_file
 from store.files import flushed_mark, pointer
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE, Pointer
@@ -43,7 +42,7 @@ def read(directory: StoreDirectory) -> LastRun:
             return LastRun()
         same_boot, flushed = broker.is_of_this_boot, 0
     else:
-        if not _counts(note, directory):
+        if not flushed_mark.counts(note, directory):
             return LastRun()  # a RocketMQ broker ran on the store since
         if note.is_copied_to(directory.root):
             return LastRun(power_cut=True, flushed_offset=note.flushed_offset, is_copy=True)
@@ -53,12 +52,6 @@ def read(directory: StoreDirectory) -> LastRun:
         if note.has_failed:
             return LastRun(flushed_offset=flushed).as_failed()
     return LastRun(same_boot, not same_boot, flushed, _written_to(broker) if same_boot and broker is not None else None)
-
-
-def _counts(note: flushed_mark.Note, directory: StoreDirectory) -> bool:
-    """Return whether the checkpoint is Slipstream's, or still the one with which its broker began."""
-    is_ours = checkpoint_file.read(directory.checkpoint).flushed_offset is not None
-    return is_ours or checkpoint_file.sum_of_times(directory.checkpoint) == note.checkpoint_sum
 
 
 def _written_to(broker: Pointer) -> int | None:

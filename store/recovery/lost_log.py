@@ -2,6 +2,7 @@
 
 A new log has nothing beside it. Where the checkpoint, the mark, the epochs, the queues or the index tell of a log, its
 files were there: to begin another history would delete the queues and acknowledge messages at offsets that are taken.
+That the oldest files are missing, and not deleted by a broker, says `store.files.log_begin`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from store.errors import StoreError
 from store.files import checkpoint as checkpoint_file
-from store.files import epochs, flushed_mark
+from store.files import epochs, flushed_mark, log_begin
 from store.files.checkpoint import Checkpoint
 from store.files.directory import StoreDirectory
 from store.files.segment import file_name
@@ -47,15 +48,29 @@ def require(directory: StoreDirectory, bases: Sequence[int]) -> None:
 
 
 def missing(directory: StoreDirectory, bases: Sequence[int]) -> str:
-    """Return why files of the log are known to be missing; empty where nothing says so. Raises OwnFileDamaged."""
-    checkpoint, mark = checkpoint_file.read(directory.checkpoint), flushed_mark.read(directory)
-    if bases:
-        flushed = _flushed(checkpoint, mark)
-        if flushed and bases[0] > flushed and (mark is None or not mark.is_copied_to(directory.root)):
-            return f"its first file begins at offset {bases[0]}, but it was on disk up to offset {flushed} before"
-        return ""
-    said = _said(directory, checkpoint, mark)
-    return f"it has no files, but {said}" if said else ""
+    """Why it is known that files of the log are missing; empty where nothing says so. Raises OwnFileDamaged."""
+    if not bases:
+        said = _said(directory, *_known(directory))
+        return f"it has no files, but {said}" if said else ""
+    if why := missing_end(directory, bases):
+        return why
+    begin = log_begin.read(directory)
+    if begin is not None and bases[0] > begin:
+        return f"its first file begins at offset {bases[0]}, but it began at {begin}, and no broker deleted that"
+    return ""
+
+
+def missing_end(directory: StoreDirectory, bases: Sequence[int]) -> str:
+    """Why it is known that no file is left of what was on disk, though others, which begin at `bases`, are there."""
+    checkpoint, mark = _known(directory)
+    flushed = _flushed(checkpoint, mark)
+    if flushed and bases[0] > flushed and (mark is None or not mark.is_copied_to(directory.root)):
+        return f"its first file begins at offset {bases[0]}, but it was on disk up to offset {flushed} before"
+    return ""
+
+
+def _known(directory: StoreDirectory) -> tuple[Checkpoint, flushed_mark.Note | None]:
+    return checkpoint_file.read(directory.checkpoint), flushed_mark.read(directory)
 
 
 def _flushed(checkpoint: Checkpoint, mark: flushed_mark.Note | None) -> int:

@@ -28,13 +28,13 @@ from pathlib import Path
 
 from store.errors import BitRot, NotOnDisk
 from store.files import checkpoint as checkpoint_file
-from store.files import file_io
+from store.files import file_io, log_begin
 from store.files.checkpoint import Checkpoint
 from store.files.directory import StoreDirectory
 from store.files.own_files import make_own
 from store.files.segment_files import OFFSET_MAX, SegmentFiles
 from store.index.service import IndexService
-from store.queues.consume_queue import file_bytes_of
+from store.queues.consume_queue import file_bytes_of, queue_directories
 from store.queues.queue_set import PLAIN_QUEUES, QueueKinds
 from store.recovery import last_run, log_end, lost_log
 from store.recovery.index import recover_index
@@ -189,6 +189,7 @@ def recover(
     lost_log.require(directory, bases)
     if not bases:
         queues.remove_all("there is no commit log")
+        log_begin.forget(directory.root)
         return Recovered(0, 0, 0, {}, queues.findings)
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
     find_end = _finder(files, bases, trust, check_crc, partial(queue_end_below, queues.root, file_bytes_of(cq_bytes)))
@@ -201,6 +202,8 @@ def recover(
         findings.append(_as_finding(end, verdict, is_copy=last.is_copy))
         zero(files, end.dirty)
     _sync(files, [base for base in bases if first <= base <= end.offset])
+    if end.offset > bases[0] and next(iter(queue_directories(queues.root)), None) is None:
+        findings.append(f"{queues.root}: it has no queues beside a log of messages: all are built from the log")
     queues.cut(files, bases[0], end.offset, checkpoint)
     queues.build(files, bases[0], end.offset, checkpoint)
     if index is not None:
@@ -209,6 +212,7 @@ def recover(
         )
     if file_checkpoint is not checkpoint:  # from here on the store is no copy any more, and its checkpoint counts
         checkpoint_file.write(directory.checkpoint, replace(file_checkpoint.as_rocketmqs(), flushed_offset=bases[0]))
+    log_begin.note(directory.root, bases[0])
     return Recovered(
         bases[0], end.offset, end.offset, queues.ends(end.offset), findings + queues.findings,
         sum(part.end - part.start for part in end.dirty), None, end.records,

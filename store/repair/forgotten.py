@@ -7,10 +7,12 @@ The caller holds the store's lock.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from store.files import epochs, file_io
 from store.files.directory import StoreDirectory
-from store.names import DIGESTS
+from store.names import BEGIN, DIGESTS
+from store.recovery import lost_log
 
 
 def forget_missing(directory: StoreDirectory, bases: Sequence[int]) -> list[str]:
@@ -18,14 +20,20 @@ def forget_missing(directory: StoreDirectory, bases: Sequence[int]) -> list[str]
 
     Consumers' offsets stay. Raises OSError, OwnFileDamaged.
     """
-    gone = [directory.root / DIGESTS]
+    gone = [directory.root / BEGIN]
+    if bases and not lost_log.missing_end(directory, bases):
+        return _removed(directory, gone)
+    gone.append(directory.root / DIGESTS)
     for path in (directory.index, *(() if bases else directory.queue_directories())):
         gone += sorted(path.iterdir()) if path.is_dir() else []
     if not bases:
         known = epochs.read(directory.root)
         if (shorter := known.cut(0)) != known:
             epochs.write(directory.root, shorter)
-    gone += [directory.mark, directory.checkpoint]
+    return _removed(directory, [*gone, directory.mark, directory.checkpoint])
+
+
+def _removed(directory: StoreDirectory, gone: Sequence[Path]) -> list[str]:
     names = []
     for path in gone:
         if not path.exists():

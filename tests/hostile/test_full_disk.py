@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,6 +138,18 @@ def assert_tables_follow(shop: Shop) -> None:
     for name, wanted in ((CONSUMER_OFFSETS, f'"{TOPIC}@{GROUP}":{{0:7}}'), (GROUPS, '"Late"'), (TOPICS, f'"{TOPIC}"')):
         await_that(lambda name=name, wanted=wanted: shop.says(name, wanted), f"{name} says {wanted}")  # type: ignore[misc]
         assert not (shop.broker.store / CONFIG / name).read_text().endswith("\0")
+
+
+def test_a_log_on_a_read_only_disk_is_refused_by_name(tmp_path: Path) -> None:
+    with SmallDisk(tmp_path / "disk", 1 << 20, "tmpfs") as disk:
+        subprocess.run([*disk.inside, "mount", "-o", "remount,ro", str(disk.directory)], check=True)
+        broker = LocalBroker(tmp_path / "b", inside=disk.inside, storePathCommitLog=disk.directory)
+        try:
+            assert broker.process.wait(180) == 4
+        finally:
+            broker.stop()
+    line = broker.log.read_text().splitlines()[-1]
+    assert line.startswith(f"slipstream: START_REFUSED: {disk.directory}: its file system is mounted read-only; mount")
 
 
 @KINDS

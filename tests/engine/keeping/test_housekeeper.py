@@ -20,7 +20,8 @@ from engine.settings.config import from_mapping
 from ipc import waiting
 from ipc.clock import monotonic_ms
 from store.compat import LINES
-from store.files import file_io
+from store.files import file_io, summed_json
+from store.names import BEGIN
 from store.queues.consume_queue import ConsumeQueue
 from store.upkeep import leases, side_files, snapshot_state, snapshots
 from tests.harness.housekeeping import FOUR, NOW, SETTINGS, Bench
@@ -84,14 +85,17 @@ def test_the_beginning_moves_before_the_file_goes(bench: Bench, monkeypatch: pyt
     unlink = file_io.unlink
 
     def watched(path: Path) -> None:
-        seen.append((path.name, bench.board.min_physical_offset.read(), len(bench.audit("delete"))))
+        if path.parent == bench.log.directory.commitlog:
+            noted = (summed_json.read(bench.log.root / BEGIN) or {})["offset"]
+            seen.append((path.name, bench.board.min_physical_offset.read(), noted, len(bench.audit("delete"))))
         unlink(path)
 
     monkeypatch.setattr(file_io, "unlink", watched)
     bench.age(73, 0, 1)
     bench.hour = FOUR
     bench.run(FIRST_ROUND_MS + 100)
-    assert seen == [(f"{n * SEGMENT_BYTES:020d}", (n + 1) * SEGMENT_BYTES, n + 1) for n in (0, 1)]
+    begins = (SEGMENT_BYTES, 2 * SEGMENT_BYTES)
+    assert seen == [(f"{n * SEGMENT_BYTES:020d}", begin, begin, n + 1) for n, begin in enumerate(begins)]
 
 
 def test_nothing_goes_at_another_hour(bench: Bench) -> None:

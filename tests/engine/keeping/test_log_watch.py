@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
+from engine.board import written_file
 from engine.board.cursors import Board
 from engine.board.failures import FILES_GONE
 from engine.keeping.flusher import WATCH_MS
@@ -92,6 +96,34 @@ def test_a_flush_right_after_the_deletion_is_not_published(log: SmallLog, board:
     waiting.publish(board.max_physical_offset, flushed + 100)
     assert flusher.do_work(NOW) == 0
     assert (board.flush_errno.read(), board.flushed_offset.read()) == (FILES_GONE, flushed)
+
+
+@pytest.mark.parametrize("sync_flush", [True, False])
+def test_a_file_that_was_replaced_before_the_first_look_is_another(
+    log: SmallLog, board: Board, sync_flush: bool
+) -> None:
+    """The flusher opens by name what the writer mapped before."""
+    log.append()
+    with log.files.open(0, writable=True) as segment:
+        written_file.note(board, segment)
+    replaced(log)
+    waiting.publish(board.allocated_offset, SEGMENT_BYTES)
+    flusher = role(log, board, sync_flush=sync_flush)
+    waiting.publish(board.max_physical_offset, log.end)
+    assert flusher.do_work(NOW) == 0
+    assert (board.flush_errno.read(), board.flushed_offset.read()) == (FILES_GONE, 0)
+
+
+def test_a_file_system_that_becomes_read_only_ends_acknowledgements(
+    log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    flusher = role(log, board)
+    grow(log, board, 100)
+    flusher.do_work(NOW)
+    monkeypatch.setattr("engine.keeping.log_watch.os.statvfs", lambda _path: SimpleNamespace(f_flag=os.ST_RDONLY))
+    assert flusher.do_work(NOW + WATCH_MS) == 0
+    assert board.flush_errno.read() == errno.EROFS
+    assert f"{log.directory.commitlog}: cannot be brought to disk (Read-only file system)" in caplog.text
 
 
 def test_segments_that_retention_deletes_are_not_missed(log: SmallLog, board: Board) -> None:

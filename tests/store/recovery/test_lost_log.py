@@ -11,12 +11,12 @@ import pytest
 from engine import store_opening
 from engine.settings.config import from_mapping
 from store.files import checkpoint as checkpoint_file
-from store.files import epochs, flushed_mark
+from store.files import epochs, flushed_mark, log_begin
 from store.files.checkpoint import Checkpoint
 from store.files.directory import StoreDirectory
 from store.files.epochs import Epochs
 from store.index.service import IndexService
-from store.names import CUT_JOURNAL
+from store.names import BEGIN, CUT_JOURNAL
 from store.reading.log_reader import open_log
 from store.recovery.lost_log import LogMissing
 from store.recovery.recovery import recover
@@ -126,6 +126,37 @@ def test_a_lost_log_is_given_up_by_a_command_and_by_that_only(tmp_path: Path, si
     assert (again.exit_code, "nothing was changed" in again.stderr) == (2, True)
 
 
+def test_a_log_that_lost_its_oldest_files_is_no_log_whose_files_expired(tmp_path: Path) -> None:
+    log = small_store(tmp_path / "store")
+    assert start(log.root) == log.end
+    flushed_mark.begin(log.directory, log.end)
+    log_begin.note(log.root, SEGMENT_BYTES)  # as the housekeeper before it deletes the first one
+    assert start(log.root) == log.end, "it was killed in between"
+    log_begin.note(log.root, SEGMENT_BYTES)
+    log.files.remove(0)
+    assert start(log.root) == log.end
+    log.files.remove(SEGMENT_BYTES)
+    with pytest.raises(LogMissing, match=f"begins at offset {2 * SEGMENT_BYTES}, but it began at {SEGMENT_BYTES}"):
+        start(log.root)
+    copied = shutil.copytree(log.root, tmp_path / "copy")
+    assert start(copied) == log.end, "a copy of what is left is a store"
+    checkpoint_file.write(log.directory.checkpoint, Checkpoint(1_700_000_000_000, 1_700_000_000_000))
+    assert start(log.root) == log.end, "RocketMQ ran there since, and may have deleted it"
+
+
+def test_oldest_files_are_given_up_by_a_command(tmp_path: Path) -> None:
+    log = small_store(tmp_path / "store")
+    assert start(log.root) == log.end
+    flushed_mark.begin(log.directory, log.end)
+    log.files.remove(0)
+    with pytest.raises(LogMissing):
+        start(log.root)
+    ran = run("log", "repair", "--forget-missing", log.root)
+    assert ran.exit_code == 0 and "given up, and 1 files" in ran.output, ran.output
+    assert not (log.root / BEGIN).exists() and log.directory.mark.exists(), "all else is known as before"
+    assert start(log.root) == log.end
+
+
 def new_offsets(root: Path) -> list[int]:
     return [int(path.name) for path in (root / "commitlog").iterdir()]
 
@@ -150,6 +181,10 @@ def test_queues_and_index_that_are_not_there_are_built_again(tmp_path: Path) -> 
     for directory in (log.directory.consumequeue, log.directory.index):
         shutil.rmtree(directory)
         directory.mkdir()
-    assert start(log.root) == log.end
+    directory = StoreDirectory(log.root)
+    index = IndexService(directory.index, SLOTS, ENTRIES_MAX)
+    recovered = recover(directory, SEGMENT_BYTES, QUEUE_FILE_BYTES, index=index)
+    assert recovered.max_physical_offset == log.end
+    assert [one for one in recovered.findings if "no queues beside a log of messages" in one]
     assert content(log.root, "consumequeue") == before
     assert run("log", "verify", log.root).exit_code == 0
