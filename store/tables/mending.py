@@ -23,6 +23,7 @@ from store.names import (
     DELETED_TOPICS,
     GIVEN_OFFSETS,
     GROUPS,
+    LIGHT_OFFSETS,
     REQUEST_MODES,
     TIMER_METRICS,
     TOPICS,
@@ -30,7 +31,15 @@ from store.names import (
 from store.tables import json_files, json_steps
 from store.tables import tables as broker_tables
 from store.tables.fastjson import INT32_MAX, INT32_MIN
-from store.tables.tables import FORBIDDEN_TABLE, GROUP_TABLE, OFFSET_TABLE, TOPIC_TABLE, VERSION, DataVersion
+from store.tables.tables import (
+    FORBIDDEN_TABLE,
+    GROUP_TABLE,
+    LIGHT_TABLE,
+    OFFSET_TABLE,
+    TOPIC_TABLE,
+    VERSION,
+    DataVersion,
+)
 
 log = logging.getLogger("slipstream")
 
@@ -77,6 +86,7 @@ ENTRIES: dict[str, dict[str, Check]] = {  # by file: its tables, and what an ent
     TOPICS: {TOPIC_TABLE: _check_topic},
     GROUPS: {GROUP_TABLE: broker_tables.groups, FORBIDDEN_TABLE: broker_tables.forbidden_topics},
     CONSUMER_OFFSETS: {OFFSET_TABLE: broker_tables.consumer_offsets},
+    LIGHT_OFFSETS: {OFFSET_TABLE: broker_tables.consumer_offsets, LIGHT_TABLE: broker_tables.consumer_offsets},
     GIVEN_OFFSETS: {OFFSET_TABLE: broker_tables.consumer_offsets},
     DELAY_OFFSETS: {OFFSET_TABLE: broker_tables.delay_offsets},
     TIMER_METRICS: {"timingCount": lambda _value: None},

@@ -14,9 +14,11 @@ from store.tables.tables import (
     DELAY_CAPACITY,
     GROUP_SEPARATOR,
     GROUP_TOPIC_CAPACITY,
+    LIGHT_TABLE,
     OFFSET_TABLE,
     VERSION,
     DataVersion,
+    is_of_light_group,
     java_order,
     numbers_in_order,
 )
@@ -36,20 +38,45 @@ class Written(NamedTuple):
     version: DataVersion | None
     groups: list[str] | None
     offsets: list[str]
+    has_light: bool = False  # enableLmq: RocketMQ keeps the offsets of light groups in a table of their own
 
     def compact(self) -> bytes:
         """Return the JSON as it is sent."""
         parts = [] if self.version is None else [f'"{VERSION}":{fastjson.dumps(self.version.value())}']
         if self.groups is not None:
             parts.append(f'"{GROUP_TOPICS}":{{{",".join(self.groups)}}}')
-        parts.append(f'"{OFFSET_TABLE}":{{{",".join(self.offsets)}}}')
+        usual, light = self._apart()
+        if self.has_light:
+            parts.append(f'"{LIGHT_TABLE}":{{{",".join(light)}}}')
+        parts.append(f'"{OFFSET_TABLE}":{{{",".join(usual)}}}')
         return f"{{{','.join(parts)}}}".encode("utf-8", "replace")
 
     def pretty(self) -> bytes:
-        """Return the JSON as the file holds it."""
+        """As consumerOffset.json says it, light groups with queue 0."""
+        return self._pretty([], self.offsets)
+
+    def pretty_light(self) -> bytes:
+        """As lmqConsumerOffset.json says it."""
+        usual, light = self._apart()
+        return self._pretty([table_text(LIGHT_TABLE, light)], usual)
+
+    def _pretty(self, light: list[str], offsets: list[str]) -> bytes:
         head = {} if self.version is None else {VERSION: self.version.value()}
         tables = [] if self.groups is None else [table_text(GROUP_TOPICS, self.groups)]
-        return object_text(head, [*tables, table_text(OFFSET_TABLE, list(map(_on_lines, self.offsets)))])
+        return object_text(head, [*tables, *light, table_text(OFFSET_TABLE, list(map(_on_lines, offsets)))])
+
+    def _apart(self) -> tuple[list[str], list[str]]:
+        """The entries of usual groups, and those of light ones, which have an offset and no queue."""
+        if not self.has_light:
+            return self.offsets, []
+        usual, light = list[str](), list[str]()
+        for text in self.offsets:
+            name, _is, numbers = text.rpartition(":{")
+            if is_of_light_group(name):
+                light.append(f"{name}:{numbers.partition(':')[2].partition(',')[0].rstrip('}') or 0}")
+            else:
+                usual.append(text)
+        return usual, light
 
 
 def _on_lines(text: str) -> str:
@@ -92,9 +119,9 @@ class OffsetTexts:
         if with_topics:
             yield from self._groups.steps()
 
-    def written(self, version: DataVersion | None, *, with_topics: bool) -> Written:
-        """Return what the steps wrote."""
-        return Written(version, self._groups.texts() if with_topics else None, self._offsets.texts())
+    def written(self, version: DataVersion | None, *, with_topics: bool, has_light: bool = False) -> Written:
+        """What the steps came to."""
+        return Written(version, self._groups.texts() if with_topics else None, self._offsets.texts(), has_light)
 
     def _entry(self, key: Key) -> Iterable[str] | None:
         offsets = self._table().get(key)

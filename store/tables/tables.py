@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from store.compat import Line
 from store.errors import MalformedConfig
 from store.message.properties import java_hash
+from store.message.topics import is_lmq
 from store.names import TOPICS
 from store.tables import json_files
 from store.tables.fastjson import INT64_MAX, INT64_MIN, whole_number
@@ -26,6 +27,7 @@ from store.tables.steps import at_once
 TOPIC_TABLE, OFFSET_TABLE, GROUP_TABLE, VERSION = (
     "topicConfigTable", "offsetTable", "subscriptionGroupTable", "dataVersion",
 )  # fmt: skip
+LIGHT_TABLE = "lmqOffsetTable"  # topic@group: offset, of groups that begin with %LMQ%
 QUEUE_TYPE, BATCH_QUEUE_TYPE = "queue.type", "BatchCQ"
 GROUP_SEPARATOR = "@"
 TOPIC_CAPACITY, OFFSET_CAPACITY, GROUP_CAPACITY, DELAY_CAPACITY = 1024, 512, 1024, 32  # of RocketMQ's maps
@@ -253,6 +255,10 @@ def consumer_offsets_in_steps(
             of_key.update((_number(queue, what, path), _number(offset, what, path)) for queue, offset in some)
             yield len(some)
         by_group[topic, group] = of_key
+    for key, offset in _mapping(_or_empty(value.get(LIGHT_TABLE)), LIGHT_TABLE, path).items():
+        topic, _separator, group = str(key).partition(GROUP_SEPARATOR)
+        by_group[topic, group] = {0: _number(offset, f"{LIGHT_TABLE}: {key}", path)}
+        yield 1
     return by_group
 
 
@@ -269,18 +275,27 @@ def _are_usual(offsets: Any) -> bool:
 
 def consumer_offsets_value(
     table: Mapping[tuple[str, str], Mapping[int, int]], version: DataVersion | None = None,
-    group_topics: Mapping[str, Iterable[str]] | None = None, capacity: int = OFFSET_CAPACITY,
+    group_topics: Mapping[str, Iterable[str]] | None = None, capacity: int = OFFSET_CAPACITY, *, light: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what consumerOffset.json says.
+    """What consumerOffset.json says; 5.x has a version, and the topics that every group asked for (`group_topics`).
 
-    5.x has a version, and the topics that every group asked for (`group_topics`).
+    `light`: as lmqConsumerOffset.json has it, light groups in a table of their own.
     """
     named = {GROUP_SEPARATOR.join(key): _by_number(offsets) for key, offsets in table.items()}
     value: dict[str, Any] = {} if version is None else {VERSION: version.value()}
     if group_topics is not None:
         lists = {group: list(names) for group, names in group_topics.items()}
         value["groupTopicMap"] = {group: lists[group] for group in java_order(lists, GROUP_TOPIC_CAPACITY)}
-    return {**value, OFFSET_TABLE: {key: named[key] for key in java_order(named, capacity)}}
+    usual = {key: of for key, of in named.items() if not light or not is_of_light_group(key)}
+    if light:
+        offsets = {key: next(iter(of.values()), 0) for key, of in named.items() if key not in usual}
+        value[LIGHT_TABLE] = {key: offsets[key] for key in java_order(offsets, capacity)}
+    return {**value, OFFSET_TABLE: {key: usual[key] for key in java_order(usual, capacity)}}
+
+
+def is_of_light_group(key: str) -> bool:
+    """Whether `topic@group` names a light group, whose one offset RocketMQ keeps without a queue id."""
+    return is_lmq(key.partition(GROUP_SEPARATOR)[2])
 
 
 def delay_offsets(value: Mapping[Any, Any], path: str = "") -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,7 @@ OURS = {"mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20, "maxMe
 # In a record, as JSON writes its bytes: the port of where it was born, when it was stored, the port of who stored it.
 _BYTE, _HOST = r"(?:\\u00..|\\[^u]|[^\\])", r"\\u007f\\u0000\\u0000\\u0001"
 OWN = rf"{_HOST}{_BYTE}{{4}}\\u0000\\u0000{_BYTE}{{6}}{_HOST}{_BYTE}{{4}}"
+MASKS = {r"127\.0\.0\.1:\d+": "IT", OWN: "OWN", r'\\"timestamp\\":\d+': "WHEN"}
 LIGHT, GROUPS = ("%LMQ%a", "%LMQ%b"), ("%LMQ%me", "usual")
 
 
@@ -53,6 +55,8 @@ def story() -> Iterator[Question]:
             yield Question(14, whose)
             yield Question(15, {**whose, "commitOffset": "2"})
             yield Question(14, whose)
+            yield Question(15, {**whose, "topic": "no-topic", "commitOffset": "2"})
+    yield Question(43, {})
     yield sent(topic="%LMQ%c", queueId=1)
     yield pulled("no-light-topic", "usual", 0)
 
@@ -66,11 +70,17 @@ def test_light_queues_are_answered_as_rocketmq_does(version: str, tmp_path: Path
         real = stack.enter_context(RocketMQBroker(tmp_path / "real", version, **SETTINGS))
         settings = {"compat": "5" if five else "4.9", **OURS, **SETTINGS, **rocketmq.PATIENCE}
         ours = stack.enter_context(LocalBroker(tmp_path / "ours", **settings))
-        peers = [
-            Peer(one.port, {rf"(7F000001){one.port:08X}": r"\1PORT", r"127\.0\.0\.1:\d+": "IT", OWN: "OWN"})
-            for one in (real, ours)
-        ]
+        peers = [Peer(one.port, {rf"(7F000001){one.port:08X}": r"\1PORT", **MASKS}) for one in (real, ours)]
         for peer in peers:
             stack.callback(peer.close)
         unlike = differences(peers[0], peers[1], story())
         assert not unlike, f"{len(unlike)} answers differ:\n" + "\n".join(unlike)
+        stack.pop_all().close()
+        said = [(one.store / "config" / "lmqConsumerOffset.json").read_text() for one in (real, ours)]
+        assert len({re.sub(r'"timestamp":\d+', "", text) for text in said}) == 1, said
+        (ours.store / "config" / "consumerOffset.json").unlink()
+        with LocalBroker(tmp_path / "ours", **settings) as ours:
+            peer = Peer(ours.port)
+            whose = {"topic": "%LMQ%a", "queueId": "0", "consumerGroup": "%LMQ%me"}
+            assert peer.ask(Question(14, whose)).ext_fields == {"offset": "2"}, "RocketMQ's file alone says it, too"
+            peer.close()

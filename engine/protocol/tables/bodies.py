@@ -132,7 +132,7 @@ class Bodies:
         with_topics, texts = self.identity.line.tables.topics_of_groups, self.consumer_offsets.texts
         yield from texts.steps(with_topics=with_topics)
         version = self.versions[CONSUMER_OFFSETS] if self.identity.line.tables.state_versions else None
-        return texts.written(version, with_topics=with_topics)
+        return texts.written(version, with_topics=with_topics, has_light=self.identity.has_light_queues)
 
     def topics_json(self, perm_mask: int = 7) -> bytes:
         """GET_ALL_TOPIC_CONFIG's answer and the registration's part, made once for each state of the topics.

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Protocol
 
 from engine.protocol.tables.reset_offsets import MARK, ResetOffsets
+from store.message.topics import is_lmq
 from store.names import CONSUMER_OFFSETS
 from store.tables import tables as broker_tables
 from store.tables.offset_texts import HASH_SET_CAPACITY, OffsetTexts
@@ -54,7 +55,8 @@ class NoRoom(Exception):
 class ConsumerOffsets:
     """The table, as a file says it at the start. Raises MalformedConfig."""
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, value: Value, *, has_light: bool = False) -> None:
+        self.has_light = has_light  # a light group has one offset in a topic, whatever queue it names
         self.table: dict[Key, dict[int, int]] = broker_tables.consumer_offsets(value, CONSUMER_OFFSETS)
         self._journal: OffsetJournal = NoJournal()
         self.resets = ResetOffsets(self._journal)
@@ -74,14 +76,15 @@ class ConsumerOffsets:
         self._journal = self.resets.journal = journal
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return where a group is; None where nobody said."""
+        """Where a group is; None where nobody said."""
+        queue_id = 0 if self.has_light and is_lmq(group) else queue_id
         return self.table.get((topic, group), {}).get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
         """commitOffset: where the group was before, None where nobody had said. Raises NoRoom."""
         if group.startswith(MARK):  # the journal would take it for a reset
             raise NoRoom
-        before = self._set((topic, group), queue_id, offset)
+        before = self._set((topic, group), 0 if self.has_light and is_lmq(group) else queue_id, offset)
         self.commits += 1
         return before
 
@@ -180,7 +183,9 @@ class ConsumerOffsets:
     def value(self, version: DataVersion | None, *, with_topics: bool) -> Value:
         """Return the value that the file's JSON has."""
         group_topics = self._group_topics() if with_topics else None
-        return broker_tables.consumer_offsets_value(self.table, version, group_topics, self._capacity)
+        return broker_tables.consumer_offsets_value(
+            self.table, version, group_topics, self._capacity, light=self.has_light
+        )  # fmt: skip
 
     def _group_topics(self) -> dict[str, list[str]]:
         by_group: dict[str, list[str]] = {}

@@ -88,7 +88,7 @@ class Metadata(Bodies):
         self.groups = broker_tables.groups(values[GROUPS], GROUPS)
         keeps_forbidden = identity.line.tables.group_policies
         self.forbidden = broker_tables.forbidden_topics(values[GROUPS], GROUPS) if keeps_forbidden else {}
-        self.consumer_offsets = ConsumerOffsets(values[CONSUMER_OFFSETS])
+        self.consumer_offsets = ConsumerOffsets(values[CONSUMER_OFFSETS], has_light=identity.has_light_queues)
         self.consumer_offsets.given_here = broker_tables.consumer_offsets(values[GIVEN_OFFSETS], GIVEN_OFFSETS)
         self.delay_offsets = broker_tables.delay_offsets(values[DELAY_OFFSETS], DELAY_OFFSETS)
         self.versions = {name: DataVersion.of(values[name], name) or unset for name in FILES}

@@ -118,7 +118,10 @@ class OffsetDesk(Part):
         queue_id = whole_number(request, "queueId", INT32_MIN, INT32_MAX)
         offset = whole_number(request, "commitOffset")
         if self.line.groups.checks_commits:
-            self._check_commit(group, topic, queue_id, offset)
+            try:
+                self._check_commit(group, topic, queue_id, offset)
+            except Refused as refused:
+                return self.answered(request, refused.code, refused.remark, ext_fields={})
         if group is None or topic is None or queue_id is None or offset is None:
             raise Thrown(f"{NULL_POINTER}: {null_pointer('java.lang.Integer.intValue()', 'a field')}")
         if self.context.metadata.consumer_offsets.resets.has((topic, group), queue_id):

@@ -35,12 +35,13 @@ from store.compat import line_of
 from store.errors import MalformedConfig
 from store.files.directory import StoreDirectory
 from store.files.file_state import FileState, state_of
-from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS, DELETED_TOPICS, TIMER_CHECKPOINT, TOPICS
+from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS, DELETED_TOPICS, LIGHT_OFFSETS, TIMER_CHECKPOINT, TOPICS
 from store.tables import json_files, mending
 from store.tables.mending import Mended
 from store.tables.offset_texts import Written as TableTexts
 from store.tables.served_topics import CLIENT_QUEUE_NUMS, ServedTopics
 from store.tables.steps import at_once
+from store.tables.tables import LIGHT_TABLE
 
 log = logging.getLogger("slipstream.remoting")
 
@@ -117,7 +118,18 @@ class BrokerFiles:
         mended = read(path)
         if mended.is_mended:
             self.read_states[name] = state_of(path)
+        if name == CONSUMER_OFFSETS and self._identity.has_light_queues:
+            return self._with_light_offsets(mended.value, read)
         return mended.value
+
+    def _with_light_offsets(self, value: dict[str, Any], read: Callable[[Path], Mended]) -> dict[str, Any]:
+        """With enableLmq RocketMQ reads and writes lmqConsumerOffset.json alone: where that is newer, it counts."""
+        path = self.directory / LIGHT_OFFSETS
+        theirs, ours = state_of(path), state_of(self.directory / CONSUMER_OFFSETS)
+        if theirs is None:
+            return value
+        said = read(path).value
+        return said if ours is None or theirs[0] > ours[0] else {**value, LIGHT_TABLE: said.get(LIGHT_TABLE)}
 
     def look(self, now_ms: int, dispatched: bool) -> bool:
         """Take what others wrote; whether topics are to be registered again. `dispatched`: every message is counted.
@@ -316,7 +328,8 @@ class BrokerFiles:
             self.metadata.changed.add(CONSUMER_OFFSETS)
         number, texts = made or (self.saves.begin(CONSUMER_OFFSETS), at_once(self.metadata.offsets_in_steps()))
         self._unsaved[CONSUMER_OFFSETS] = number, unsaved
-        return Draft(CONSUMER_OFFSETS, texts.pretty)
+        first = ((LIGHT_OFFSETS, texts.pretty_light),) if self._identity.has_light_queues else ()
+        return Draft(CONSUMER_OFFSETS, texts.pretty, first=first)
 
     def _take_written(self, now_ms: int, *, waits: bool) -> bool:
         """See what became of the last round; whether others wrote a file of it before us."""

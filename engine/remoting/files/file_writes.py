@@ -24,7 +24,7 @@ class Draft(NamedTuple):
     name: str
     content: bytes | Callable[[], bytes]
     over: tuple[FileState | None] | None = None
-    first: tuple[tuple[str, bytes], ...] = ()  # files that are replaced before it
+    first: tuple[tuple[str, bytes | Callable[[], bytes]], ...] = ()  # files that are replaced before it
     is_json: bool = True  # what the file said is kept as its backup
 
 
@@ -80,9 +80,8 @@ class FileWrites:
                 if draft.over is not None and state_of(path) not in draft.over:
                     return Written(draft.name, is_outdated=True)
                 for name, content in draft.first:
-                    json_files.write_text(self._directory / name, content)
-                content = draft.content if isinstance(draft.content, bytes) else draft.content()
-                (json_files.write_text if draft.is_json else file_io.replace_file)(path, content)
+                    json_files.write_text(self._directory / name, _made(content))
+                (json_files.write_text if draft.is_json else file_io.replace_file)(path, _made(draft.content))
                 return Written(draft.name, state_of(path))
         except (OSError, StoreError) as error:
             return Written(draft.name, error=error)
@@ -91,3 +90,7 @@ class FileWrites:
         """End the thread; nothing is under way."""
         if self._thread is not None:
             self._thread.shutdown()
+
+
+def _made(content: bytes | Callable[[], bytes]) -> bytes:
+    return content if isinstance(content, bytes) else content()

@@ -22,10 +22,11 @@ from engine.settings.config import BrokerConfig, from_mapping
 from engine.writer.topic_keeper import TopicKeeper
 from store.compat import LINES
 from store.files import file_io
-from store.names import CONSUMER_OFFSETS, DELETED_TOPICS, GROUPS, TIMER_CHECKPOINT, TOPICS
+from store.names import CONSUMER_OFFSETS, DELETED_TOPICS, GROUPS, LIGHT_OFFSETS, TIMER_CHECKPOINT, TOPICS
 from store.recovery.dispatch import Dispatcher
 from store.tables import json_files
 from store.tables import tables as broker_tables
+from store.tables.steps import at_once
 from store.tables.tables import DataVersion, topic_config
 from tests.harness.conditions import await_that
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
@@ -79,6 +80,30 @@ def test_sound_files_are_looked_through_once(
     (below / GROUPS).write_bytes(b'{"subscriptionGroupTable":7}')
     files = BrokerFiles(config_of(store_dir, region_dir), NOW, region_dir)
     assert files.metadata.offsets == {("t", "g"): {0: 7}} and "subscriptionGroupTable is no object" in caplog.text
+
+
+@pytest.mark.parametrize("compat", ["4.9", "5"])
+def test_light_groups_are_where_rocketmq_keeps_them(store_dir: Path, region_dir: Path, compat: str) -> None:
+    path = store_dir / "config" / LIGHT_OFFSETS
+    settings = {"enableLmq": "true", "compat": compat}
+
+    def files() -> BrokerFiles:
+        return BrokerFiles(config_of(store_dir, region_dir, **settings), NOW, region_dir)
+
+    begun = files()
+    for group, queue_id, offset in (("%LMQ%g", 3, 7), ("usual", 1, 9)):
+        begun.metadata.commit_offset(group, "%LMQ%t", queue_id, offset, NOW)
+    assert begun.metadata.consumer_offsets.query("%LMQ%g", "%LMQ%t", 5) == 7, "whatever queue it names"
+    begun.metadata.changed.add(CONSUMER_OFFSETS)
+    begun.save(NOW, is_last=True)
+    said = "".join(path.read_text().split())
+    assert said.endswith('"lmqOffsetTable":{"%LMQ%t@%LMQ%g":7},"offsetTable":{"%LMQ%t@usual":{1:9}}}')
+    compact = at_once(begun.metadata.offsets_in_steps()).compact()
+    assert compact.endswith(b'"lmqOffsetTable":{"%LMQ%t@%LMQ%g":7},"offsetTable":{"%LMQ%t@usual":{1:9}}}')
+    assert files().metadata.offsets == {("%LMQ%t", "%LMQ%g"): {0: 7}, ("%LMQ%t", "usual"): {1: 9}}
+    theirs = {"lmqOffsetTable": {"%LMQ%t@%LMQ%g": 8}, "offsetTable": {"%LMQ%t@usual": {1: 10}}}
+    json_files.write(path, theirs)  # as RocketMQ does, which leaves consumerOffset.json alone
+    assert files().metadata.offsets == {("%LMQ%t", "%LMQ%g"): {0: 8}, ("%LMQ%t", "usual"): {1: 10}}
 
 
 class Journal:
