@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -178,12 +181,36 @@ def copied_if_there(source: str, target: str) -> object:
         return None
 
 
+@contextmanager
+def loaded(broker: LocalBroker) -> Iterator[None]:
+    """Messages come from before its copy is begun until after its end, over more than one segment."""
+    begun, enough = threading.Event(), threading.Event()
+
+    def send() -> None:
+        with Producer(str(broker.store), timeout=60) as producer:
+            for number in itertools.count():
+                producer.send_batch("t", [b"x" * 10_000] * 50)
+                if number == 3:
+                    begun.set()
+                if enough.is_set():
+                    return
+
+    sending = threading.Thread(target=send, daemon=True)
+    sending.start()
+    assert begun.wait(60)
+    yield
+    enough.set()
+    sending.join(60)
+    assert not sending.is_alive()
+
+
 def test_a_broker_on_a_copy_leaves_the_originals_alone(
     original: LocalBroker, tmp_path: Path, region_dir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     copy = tmp_path / "copy" / "store"
     copy.parent.mkdir()
-    shutil.copytree(original.store, copy, symlinks=True, copy_function=copied_if_there)
+    with loaded(original):
+        shutil.copytree(original.store, copy, symlinks=True, copy_function=copied_if_there)
     with pytest.raises(NoBroker):
         Producer(str(copy))
     for command in (["status"], ["counters"], ["stats"], ["ha", "status"], ["produce", "--topic", "t", "--store"]):

@@ -60,6 +60,23 @@ def test_a_master_without_its_slave_is_degraded_and_no_probe_restarts_it(alone: 
     assert "NO_SLAVE" in [row["reason"] for row in found["rows"] if row["level"] == "wrong"]
 
 
+def test_tables_that_were_damaged_before_the_start_are_reported_until_their_files_go(tmp_path: Path) -> None:
+    names = ("consumerOffset.json", "topics.json")
+    config = tmp_path / "m" / "store" / "config"
+    config.mkdir(parents=True)
+    for name in names:
+        (config / name).write_bytes(bytes(300))
+    with LocalBroker(tmp_path / "m", **SMALL) as broker:
+        for words in (("status", "--json"), ("ha", "status", "--json"), ("doctor", "--json", "--timeout", "120")):
+            ran = run(*words, broker.store)
+            said = json.loads(ran.stdout)["rows" if "doctor" in words else "findings"]
+            assert ran.exit_code == 1, words
+            assert all([one for one in said if one["reason"] == "TABLE" and name in one["what"]] for name in names)
+        for name in names:
+            (config / f"{name}.aside").unlink()
+        assert [run(*words, broker.store).exit_code for words in COMMANDS] == [0, 0, 0, 0]
+
+
 def test_a_port_that_is_not_bound_is_not_ready_and_a_role_that_was_given_up_is_dead(
     alone: tuple[LocalBroker, Board],
 ) -> None:
