@@ -170,9 +170,9 @@ class BrokerConfig(ClientSettings):
 
 
 class ConfigError(Exception):
-    """Raised when the settings are not a broker's. `line` is 0 when no line of a file is to blame.
+    """Raised for invalid settings. `line` is 0 if the error belongs to no single line.
 
-    Next: mend the line that is named; `slipstream init DIRECTORY` writes a file with comments to compare with.
+    Next: correct the line that the error names; `slipstream init DIRECTORY` writes a commented file to compare with.
     """
 
     code = "CONFIG"
@@ -195,7 +195,7 @@ def entries_of(file: str) -> list[Entry]:
     except MalformedEscape as malformed:
         raise ConfigError(file, malformed.line, str(malformed)) from malformed
     except OSError as failed:
-        raise ConfigError(file, 0, f"cannot be read: {failed.strerror}; look at the path and its rights") from failed
+        raise ConfigError(file, 0, f"cannot be read: {failed.strerror}; check the path and its permissions") from failed
 
 
 def from_mapping(settings: Mapping[str, Any]) -> BrokerConfig:
@@ -291,7 +291,7 @@ def converted(key: Key, text: str) -> Any:
 def _one_path(text: str) -> str:
     """RocketMQ separates several directories by commas, and writes segments into them in turn."""
     if "," in text:
-        raise ValueError("several directories, by the comma; this broker writes one, of any size: join disks below it")
+        raise ValueError("a comma separates directories, but this broker writes to one: join disks to one file system")
     return text if text and text.isprintable() else _refuse(text)
 
 
@@ -368,13 +368,14 @@ def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, E
             warnings.append(f"{file}:{seen[name].line}: {name}: has no effect without {what}, as in RocketMQ")
     if values["enable_slave_acting_master"]:
         where = f"{file}:{seen['enableSlaveActingMaster'].line}: enableSlaveActingMaster"
-        warnings.append(f"{where}: it decides about puts and heartbeats; no slave of ours acts as master")
+        warnings.append(f"{where}: controls puts and heartbeats only; no Slipstream slave acts as master")
     if "timerWheelEnable" in seen and values["timer_wheel_enable"]:
         where = f"{file}:{seen['timerWheelEnable'].line}: timerWheelEnable"
-        warnings.append(f"{where}: this broker has no timer wheel, and refuses messages with a time of their own")
+        warnings.append(f"{where}: this broker has no timer wheel, and refuses timer messages")
     if values["metrics_exporter_type"] in ("OTLP_GRPC", "LOG"):
         where = f"{file}:{seen['metricsExporterType'].line}: metricsExporterType"
-        warnings.append(f"{where}: {values['metrics_exporter_type']} is taken as PROM: figures are not sent anywhere")
+        what = f"{values['metrics_exporter_type']} is taken as PROM; this broker serves metrics but does not send them"
+        warnings.append(f"{where}: {what}")
         values["metrics_exporter_type"] = "PROM"
 
 
@@ -382,8 +383,8 @@ def _check_acting(file: str, values: Mapping[str, Any], seen: Mapping[str, Entry
     """Refuse enableSlaveActingMaster where it does nothing of what it is for. Raises ConfigError."""
     if values["enable_slave_acting_master"] and not may_check:
         what = (
-            "enableSlaveActingMaster=true: not allowed; no slave of this broker acts as master; leave the key out "
-            "(with compat=5 and SYNC_MASTER it is allowed: a put with too few replicas in sync is refused)"
+            "enableSlaveActingMaster=true: not allowed; no Slipstream slave acts as master; leave the key out "
+            "(with compat=5 and SYNC_MASTER it is allowed: the broker refuses puts with too few replicas in sync)"
         )
         raise ConfigError(file, seen["enableSlaveActingMaster"].line, what)
 

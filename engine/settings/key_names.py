@@ -31,14 +31,14 @@ def setting_of(name: str, value: str) -> Setting:
     known = SYNONYMS.get(name, name)
     if known in OLD_SPELLINGS:
         now = OLD_SPELLINGS[known]
-        return Setting(BY_NAME[now], f"the old spelling of {now}, taken as such; RocketMQ 4.9 and 5.x ignore it")
+        return Setting(BY_NAME[now], f"an old spelling of {now}, accepted here; RocketMQ 4.9 and 5.x ignore it")
     if known in BY_NAME:
         return Setting(BY_NAME[known])
     if (unused := UNUSED.get(known)) is None:
         raise Unacceptable(f"{name}={value}: unknown key; {hint(name, (*BY_NAME, *SYNONYMS, *OLD_SPELLINGS, *UNUSED))}")
     if unused.stops(value):
         raise Unacceptable(f"{name}={value.strip()}: not allowed; {unused.why}")
-    has_default = "its value is RocketMQ's default, which asks for nothing"
+    has_default = "has no effect here; its value is RocketMQ's default"
     return Setting(None, has_default if unused.harmless is not None else unused.why)
 
 
@@ -48,7 +48,7 @@ def hint(name: str, known: Iterable[str]) -> str:
 
     by_lower = {candidate.lower(): candidate for candidate in known}
     nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f"did you mean {by_lower[nearest[0]]}?" if nearest else "no known key is like it"
+    return f"did you mean {by_lower[nearest[0]]}?" if nearest else "no known key is similar"
 
 
 def why_not_live(name: str, live: Mapping[str, object]) -> str:

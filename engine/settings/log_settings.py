@@ -13,15 +13,15 @@ LEVELS = {"debug": 10, "info": INFO, "warning": 30, "error": 40}  # as the modul
 FORMS = ("text", "json")
 LOG_KEYS = (
     Key("logLevel", "log_level", "log_level", "info",
-        says="the least that is logged: `debug`, `info`, `warning` or `error`; of a name server, too"),
+        says="lowest level that is logged. Also a name-server setting"),
     Key("logForm", "log_form", "log_form", "text",
-        says="`text`, or `json`, an object a line; of a name server, too"),
+        says="`text`, or `json` for one object per line. Also a name-server setting"),
     Key("logFile", "log_file", "path", None,  # none given: standard error, or the journal behind it
-        says="a file that all processes of the broker append to; of a name server, too"),
+        says="file that all processes of the broker append to. Default: standard error. Also a name-server setting"),
     Key("logFileMaxBytes", "log_file_max_bytes", "int", 64 * MIB, 64 * 1024, 1 << 40, "bytes",
-        says="a log file that is as large becomes `logFile`.1"),
-    Key("logFilesKept", "log_files_kept", "int", 10, 0, 1000, "full ones, beside the one that is written",
-        says="so many of these stay"),
+        says="rotate the log file to `logFile.1` when it reaches this size. Also a name-server setting"),
+    Key("logFilesKept", "log_files_kept", "int", 10, 0, 1000, "files",
+        says="number of rotated log files to keep. Also a name-server setting"),
 )  # fmt: skip
 
 

@@ -21,36 +21,39 @@ SHARED = frozenset(
 )
 KEYS = (
     Key("listenPort", "port", "int", 9876, 0, 65535,
-        says="where brokers and clients connect; 0 lets the kernel choose"),
+        says="port for brokers and clients; 0 lets the kernel choose"),
     Key("bindAddress", "host", "address", None,
-        says="the address at which it listens; without it everywhere"),
+        says="address to listen on. Default: all addresses"),
     Key("kvConfigPath", "kv_path", "path", None,
-        says="the file of its key-value table; by default `kvConfig.json` in `~/namesrv`"),
+        says="file of the key-value table. Default: `kvConfig.json` in `~/namesrv`"),
     Key("orderMessageEnable", "order_message_enable", "bool", False,
-        says="routes tell the order of queues that the table has of a topic"),
+        says="include in routes the order of queues that the key-value table has for a topic"),
     Key("supportActingMaster", "support_acting_master", "bool", False,
-        says="the slave with the least brokerId stands for a master that is gone; its topics cannot be written then"),
+        says="the slave with the lowest brokerId stands in for a missing master; its topics cannot be written "
+             "meanwhile"),
     # our own: who may connect and what for, from where; this host always may, all of it
     Key("registerAllowList", "register_allow_list", "allow_list", None,
-        says="of a name server: from where brokers may register"),
+        says="name server only: addresses and networks from which brokers may register"),
     *(key for key in BROKER_KEYS if key.name in SHARED),  # as a broker has them
     *LOG_KEYS,
 )  # fmt: skip
 BY_NAME = {key.name: key for key in KEYS}
-_WITHOUT = "a name server of ours does not use it; accepted"
-_CONTROLLER = "without effect: there is no controller here"
+_WITHOUT = "a Slipstream name server does not use this key; accepted"
+_CONTROLLER = "without effect: this name server has no controller"
 _IN_THREADS = "without effect: this name server has no thread pools"
-_LISTS = "this name server lists topics for every client that remotingAllowList lets in; leave the line out"
+_LISTS = "this name server lists topics for every client that remotingAllowList allows; leave the line out"
 _STOPPING = {
-    "enableControllerInNamesrv": Unused("there is no controller here; leave the line out", "false"),
+    "enableControllerInNamesrv": Unused("this name server has no controller; leave the line out", "false"),
     "enableTopicList": Unused(_LISTS, "true"),
     "enableAllTopicList": Unused(_LISTS, "true"),
     "configBlackList": Unused(
-        "this name server never changes paths; say in adminAllowList who may change other settings",
+        "this name server never changes paths; list in adminAllowList who may change other settings",
         "configBlackList;configStorePath;kvConfigPath",
     ),
-    "deleteTopicWithBrokerRegistration": Unused("a registration here deletes no topics; leave the line out", "false"),
-    "clusterTest": Unused("this name server asks no other one for routes; leave the line out", "false"),
+    "deleteTopicWithBrokerRegistration": Unused(
+        "this name server never deletes topics at a registration; leave the line out", "false"
+    ),
+    "clusterTest": Unused("this name server does not ask others for routes; leave the line out", "false"),
 }
 _WARNED = {
     _CONTROLLER: "controllerDLegerGroup controllerDLegerPeers controllerDLegerSelfId "

@@ -26,14 +26,14 @@ def expanded(text: str, given: Mapping[str, Entry]) -> str:
 
     def value_of(match: re.Match[str]) -> str:
         if match[1] not in known:
-            raise ValueError(f"{match[0]} stands for no key of this file")
+            raise ValueError(f"{match[0]} refers to a key that is not in this file")
         return known[match[1]]
 
     for _ in range(DEPTH_MAX):
         if not REFERENCE.search(text):
             return text
         text = REFERENCE.sub(value_of, text)
-    raise ValueError(f"its references go round in a circle: {text[:200]}")
+    raise ValueError(f"its references are circular: {text[:200]}")
 
 
 def keep_sizes(values: dict[str, Any], seen: Mapping[str, Entry]) -> list[str]:
@@ -44,7 +44,7 @@ def keep_sizes(values: dict[str, Any], seen: Mapping[str, Entry]) -> list[str]:
             continue
         field, there = _SIZES[name](values)
         if there and there != values[field]:
-            says = f"taken as {there}, the size of the files that are there, not as {values[field]}"
+            says = f"using {there}, the size of the existing files, instead of {values[field]}"
             warnings.append(f"{seen[name].line}: {old}: {says}; RocketMQ ignores this key")
             values[field] = there
     return warnings

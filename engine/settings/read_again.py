@@ -12,7 +12,7 @@ def outcome(file: str, applied: Sequence[str], restart: Sequence[str]) -> str:
     """Return the result of a reading in words: settings that were applied, keys that need a restart."""
     said = [f"applied: {', '.join(applied)}"] if applied else []
     said += [f"need a restart: {', '.join(restart)}"] if restart else []
-    return f"{file} was read; {'; '.join(said)}" if said else f"{file} was read: nothing is another than before"
+    return f"{file} was read; {'; '.join(said)}" if said else f"{file} was read: nothing has changed"
 
 
 def tell_warnings(log: logging.Logger, warnings: Sequence[str]) -> None:

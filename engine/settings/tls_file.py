@@ -28,7 +28,7 @@ KEYS = PATHS | FLAGS | {
 }  # fmt: skip
 ELSEWHERE = {
     "tls.server.mode": "that is a key of the broker's or name server's own file",
-    "tls.enable": "what of ours uses TLS: useTLS in the broker's file, a command's --tls-config, Spark's tlsConfigFile",
+    "tls.enable": "use useTLS in the broker's file, --tls-config of a command, or Spark's tlsConfigFile",
     "tls.config.file": "that is a key of the broker's or name server's own file",
 }
 
@@ -83,17 +83,17 @@ def load(path: str | os.PathLike[str]) -> TlsFile:
     is_test = _flag(texts, "tls.test.mode.enable", False)
     if is_test:
         own = "tls.server.certPath" in texts
-        shows = "a server shows the certificate given here" if own else "a server makes a certificate that nobody knows"
-        warnings.append(f"{file}: tls.test.mode.enable=true, for tests alone: {shows}, and clients verify nobody")
+        shows = "the server uses the certificate in this file" if own else "the server makes its own certificate"
+        warnings.append(f"{file}: tls.test.mode.enable=true is for tests only: {shows}, clients verify none")
     trusts = _path(file, texts, "tls.client.trustCertPath")
     auth = ClientAuth(texts.get("tls.server.need.client.auth", "none").lower())
     server_trusts = _path(file, texts, "tls.server.trustCertPath")
     if auth is not ClientAuth.NONE and server_trusts is None:
         line = entries["tls.server.need.client.auth"].line
-        what = f"tls.server.need.client.auth={auth}: needs tls.server.trustCertPath, who may issue such a certificate"
+        what = f"tls.server.need.client.auth={auth}: needs tls.server.trustCertPath, the issuers to trust"
         raise ConfigError(file, line, what)
     if _flag(texts, "tls.server.authClient", False) and auth is ClientAuth.NONE:
-        what = "tls.server.authClient: has no effect, as in RocketMQ, without tls.server.need.client.auth=require"
+        what = "tls.server.authClient: has no effect without tls.server.need.client.auth=require, as in RocketMQ"
         warnings.append(f"{file}:{entries['tls.server.authClient'].line}: {what}")
     verifies = not is_test and _flag(texts, "tls.client.authServer", trusts is not None)
     return TlsFile(
@@ -118,12 +118,12 @@ def _check(file: str, entry: Entry) -> None:
     if "assword" in entry.key:
         where = entry.key
     if entry.key in ELSEWHERE:
-        raise ConfigError(file, entry.line, f"{where}: not of this file; {ELSEWHERE[entry.key]}")
+        raise ConfigError(file, entry.line, f"{where}: not a key of this file; {ELSEWHERE[entry.key]}")
     if entry.key not in KEYS:
         import difflib  # rarely: a file is mostly right
 
         nearest = difflib.get_close_matches(entry.key, KEYS, n=1)
-        hint = f"did you mean {nearest[0]}?" if nearest else "no known key is like it"
+        hint = f"did you mean {nearest[0]}?" if nearest else "no known key is similar"
         shown = entry.key if entry.key.startswith("tls.") else "this line"  # what else may that be? A key, perhaps
         raise ConfigError(file, entry.line, f"{shown}: unknown key; {hint}")
     if entry.key in FLAGS and entry.value.lower() not in BOOLEANS:

@@ -36,33 +36,34 @@ class Unused(NamedTuple):
 
 # why, and each key with the value that asks for nothing
 _STOPPING = (
-    ("this broker asks no client who it is; leave the key out, and say in remotingAllowList and adminAllowList from "
-     "where clients and administrators may connect",
+    ("this broker does not authenticate clients; leave the key out, and list the addresses of clients and "
+     "administrators in remotingAllowList and adminAllowList",
      "aclEnable=false authenticationEnabled=false authorizationEnabled=false"),
-    ("this broker serves every consumer that remotingAllowList lets in; leave the key out",
+    ("this broker serves every consumer that remotingAllowList allows; leave the key out",
      "rejectPullConsumerEnable=false"),
-    ("an administrator may change the settings that updateBrokerConfig lists, no others; leave the key out, and say in "
-     "adminAllowList who that is", "configBlackList=configBlackList;brokerConfigPath"),
+    ("an administrator may change only the settings that updateBrokerConfig lists; leave the key out, and list the "
+     "addresses of administrators in adminAllowList", "configBlackList=configBlackList;brokerConfigPath"),
     ("this broker keeps consume queues, index, transactions and tables in RocketMQ's files, not in RocksDB; leave the "
      "key out",
      "storeType=default rocksdbCQDoubleWriteEnable=false transRocksDBEnable=false timerRocksDBEnable=false "
      "indexRocksDBEnable=false combineCQPreferCQType=default combineAssignOffsetCQType=default "
      "combineCQUseRocksdbForLmq=false useSingleRocksDBForAllConfigs=false configManagerVersion=v1 "
      "indexFileWriteEnable=true indexFileReadEnable=true transWriteOriginTransHalfEnable=true"),
-    ("this broker has no store plug-ins, so nothing is kept in tiered storage; leave the key out",
+    ("this broker has no store plug-ins and no tiered storage; leave the key out",
      "messageStorePlugIn="),
-    ("this broker reads its log from storePathCommitLog alone; move the segments there and leave the key out",
+    ("this broker reads its log only from storePathCommitLog; move the segments there and leave the key out",
      "readOnlyCommitLogStorePaths="),
     ("a slave of this broker takes no messages; leave the key out", "duplicationEnable=false"),
-    ("this broker is a process of its own; start each broker by itself and leave the key out",
+    ("each broker is its own process; start each broker separately and leave the key out",
      "inBrokerContainer=false"),
-    ("there is no DLedger here; leave the key out, and say in brokerRole who is master", "enableDLegerCommitLog=false"),
-    ("no controller elects brokers here; leave the key out, and say in brokerRole who is master",
+    ("this broker has no DLedger; leave the key out, and set the master with brokerRole",
+     "enableDLegerCommitLog=false"),
+    ("this broker has no controller; leave the key out, and set the master with brokerRole",
      "enableControllerMode=false"),
-    ("no controller keeps a set of replicas in sync; leave the key out, and say in inSyncReplicas how many replicas a "
-     "put waits for", "allAckInSyncStateSet=false asyncLearner=false"),
-    ("this broker hands no messages to other brokers; leave the key out", "enableRemoteEscape=false"),
-    ("this broker looks no name servers up; leave the key out, and name each one in namesrvAddr",
+    ("this broker has no controller; leave the key out, and set in inSyncReplicas how many replicas a put waits for",
+     "allAckInSyncStateSet=false asyncLearner=false"),
+    ("this broker does not pass messages to other brokers; leave the key out", "enableRemoteEscape=false"),
+    ("this broker does not look up name servers; leave the key out, and list each one in namesrvAddr",
      "fetchNamesrvAddrByAddressServer=false fetchNameSrvAddrByDnsLookup=false"),
     ("this broker connects to name servers and to its master directly; leave the key out", "socksProxyConfig={}"),
 )  # fmt: skip
@@ -76,7 +77,7 @@ _WARNED = (
      "statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum "
      "statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum userCacheExpiredSecond "
      "userCacheMaxNum userCacheRefreshSecond"),
-    ("without effect: this broker has no thread pools, and bounds what waits by itself",
+    ("without effect: this broker has no thread pools; it limits waiting requests in its own way",
      "ackMessageThreadPoolNums ackThreadPoolQueueCapacity adminBrokerThreadPoolNums "
      "adminBrokerThreadPoolQueueCapacity asyncSendEnable clientManageThreadPoolNums "
      "clientManagerThreadPoolQueueCapacity consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity "
@@ -116,7 +117,7 @@ _WARNED = (
      "logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSwapEnable "
      "maxConsumeQueueScan pullBatchMaxMessageCount sampleCountThreshold sampleSteps searchBcqByCacheEnable "
      "travelCqFileNumWhenGetMessage usePIDColdCtrStrategy"),
-    ("without effect: every start of this broker checks the log as far as it must",
+    ("without effect: this broker decides at each start how much of the log to check",
      "checkCommitLogOffsetOnRecover commitLogRecoverMaxNum correctLogicMinOffsetForceInterval "
      "correctLogicMinOffsetSleepInterval enableAcceleratedRecovery enableLogConsumeQueueRepeatedlyBuildWhenRecover "
      "forceVerifyPropCRC maxChecksumRange maxRecoveryCommitlogFiles recheckReputOffsetFromCq"),
@@ -137,10 +138,10 @@ _WARNED = (
      "tieredStoreGroupCommit tieredStoreGroupCommitCount tieredStoreGroupCommitSize tieredStoreGroupCommitTimeout "
      "tieredStoreIndexFileMaxHashSlotNum tieredStoreIndexFileMaxIndexNum tieredStoreMaxGroupCommitCount "
      "tieredStoreMaxPendingLimit"),
-    ("without effect: this broker compacts no topic, and refuses the attribute cleanup.policy=COMPACTION",
+    ("without effect: this broker does not compact topics, and refuses the attribute cleanup.policy=COMPACTION",
      "compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum "
      "enableCompaction maxOffsetMapSize"),
-    ("without effect: this broker has no timer wheel, and refuses messages with a time of their own",
+    ("without effect: this broker has no timer wheel, and refuses timer messages",
      "allowRecallWhenBrokerNotWriteable appendTopicForTimerDeleteKey mappedFileSizeTimerLog recallMessageEnable "
      "timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics timerEnableRetryUntilSuccess "
      "timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec "
@@ -168,31 +169,31 @@ _WARNED = (
      "liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable liteLagLatencyCollectEnable "
      "liteLagLatencyMetricsEnable liteLagLatencyTopK liteSubscriptionCheckInterval liteSubscriptionCheckTimeoutMills "
      "liteTtlCheckInterval maxClientEventCount maxLiteSubscriptionCount minLiteTTl"),
-    ("without effect: maxLmqConsumeQueueNum always bounds the light queues", "enableLmqQuota"),
+    ("without effect: maxLmqConsumeQueueNum always limits the light queues", "enableLmqQuota"),
     ("without effect: this broker filters by tags, and refuses SQL92 filters",
      "bitMapLengthConsumeQueueExt enableCalcFilterBitMap enablePropertyFilter expectConsumerNumUseFilter "
      "filterDataCleanTimeSpan filterServerNums filterSupportRetry maxErrorRateOfBloomFilter maxFilterMessageSize"),
-    ("without effect: a topic of this broker has one type of messages, a name of up to 127 characters, and no system "
-     "topic's name",
+    ("without effect: a topic of this broker has one message type, a name of up to 127 characters, and never the name "
+     "of a system topic",
      "autoMessageVersionOnTopicLen enableMixedMessageType maxTopicLength validateSystemTopicWhenUpdateTopic"),
-    ("without effect: no DLedger and no controller decides here who is master; brokerRole does",
+    ("without effect: brokerRole sets the master; this broker has no DLedger and no controller",
      "brokerElectionPriority checkSyncStateSetPeriod controllerAddr controllerHeartBeatTimeoutMills dLegerGroup "
      "dLegerPeers dLegerSelfId enableBatchPush fetchControllerAddrByDnsLookup haMaxTimeSlaveNotCatchup "
      "maxSlaveResendLength preferredLeaderId storePathBrokerIdentity storePathDLedgerCommitLog storePathEpochFile "
      "syncControllerMetadataPeriod syncMasterFlushOffsetWhenStartup"),
-    ("without effect: no slave of this broker acts as master",
+    ("without effect: no Slipstream slave acts as master",
      "disappearTimeAfterStart forwardTimeout sendHeartbeatTimeoutMillis skipPreOnline syncBrokerMemberGroupPeriod "
      "syncBrokerMetadataPeriod"),
-    ("without effect: this broker registers all its topics in one request, and names its own",
+    ("without effect: this broker registers all its topics in one request",
      "brokerTopicEnable clusterTopicEnable compressedRegister enableCreateSysGroup enableSingleTopicRegister "
      "enableSplitMetadata enableSplitRegistration fetchNamesrvAddrInterval registerBrokerTimeoutMills "
      "splitMetadataSize splitRegistrationSize updateNameServerAddrPeriod"),
-    ("without effect: this broker keeps its tables of clients and offsets in its own way",
+    ("without effect: this broker stores its tables of clients and offsets in its own way",
      "broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond cleanOfflineBrokerInterval "
      "consumerOffsetUpdateVersionStep delayOffsetUpdateVersionStep enableBroadcastOffsetStore "
      "enableCleanExpiredOffset enableRegisterProducer flushConsumerOffsetHistoryInterval "
      "realTimeNotifyConsumerChange subscriptionExpiredTimeout useStaticSubscription"),
-    ("without effect: this broker deletes files by the fill of the disk that they are on",
+    ("without effect: this broker deletes files according to the usage of their own disk",
      "logicalDiskSpaceCleanForciblyThreshold maxBatchDeleteFilesNum replicasPerDiskPartition"),
     ("without effect: this broker counts and logs in its own way; see /metrics and logLevel",
      "accountStatsEnable accountStatsPrintZeroValues autoDeleteUnusedStats brokerConfigPath commercialBaseCount "
@@ -203,7 +204,7 @@ _WARNED = (
      "metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills "
      "metricsExportBatchMaxDataPoints metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta "
      "metricsLabel printChannelGroups printChannelGroupsMinNum rocketmqHome transactionMetricFlushInterval"),
-    ("without effect: no setter of RocketMQ 4.9 or 5 has this name, although it is common in samples",
+    ("without effect: RocketMQ 4.9 and 5 have no setter of this name, although samples often use it",
      "abortFile checkTransactionMessageEnable ha.server.ip ha.server.port storeCheckpoint storePathConsumeQueue "
      "storePathIndex"),
 )  # fmt: skip

@@ -119,8 +119,8 @@ def test_a_sync_master_waits_for_one_slave_by_default(settings: dict[str, object
     [
         ("compat=5\nenableAutoInSyncReplicas=true\n", "2: enableAutoInSyncReplicas: has no effect without compat=5"),
         ("compat=5\nminInSyncReplicas=2\n", "2: minInSyncReplicas: has no effect without enableAutoInSyncReplicas"),
-        ("compat=5\nenableSlaveActingMaster=true\n", "no slave of ours acts as master"),
-        ("timerWheelEnable=true\n", "1: timerWheelEnable: this broker has no timer wheel, and refuses messages"),
+        ("compat=5\nenableSlaveActingMaster=true\n", "no Slipstream slave acts as master"),
+        ("timerWheelEnable=true\n", "1: timerWheelEnable: this broker has no timer wheel, and refuses timer messages"),
         ("metricsExporterType=OTLP_GRPC\n", "1: metricsExporterType: OTLP_GRPC is taken as PROM"),
     ],
 )
@@ -143,9 +143,9 @@ def test_rocketmqs_words_for_exporters() -> None:
         ("flushdisktype=SYNC_FLUSH", "did you mean flushDiskType?"),
         ("fileReservedTimes=3", "did you mean fileReservedTime?"),
         ("storePathConsumeQueu=/x", "did you mean storePathConsumeQueue?"),
-        ("zzqqxx=1", "no known key is like it"),
-        ("storePathCommitLog=${storePath}/commitlog", "${storePath} stands for no key of this file"),
-        ("storePathCommitLog=${storePathCommitLog}/a", "go round in a circle"),
+        ("zzqqxx=1", "no known key is similar"),
+        ("storePathCommitLog=${storePath}/commitlog", "${storePath} refers to a key that is not in this file"),
+        ("storePathCommitLog=${storePathCommitLog}/a", "are circular"),
         ("brokerRole=slave", "brokerRole=slave: not allowed; allowed: ASYNC_MASTER, SYNC_MASTER or SLAVE"),
         ("flushDiskType=", "allowed: ASYNC_FLUSH or SYNC_FLUSH"),
         ("listenPort=65535", "allowed: a whole number from 1 to 65534"),
@@ -177,7 +177,7 @@ def test_what_stops_the_start(tmp_path: Path, line: str, says: str) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.properties: cannot be read: No such .*; look at the path"):
+    with pytest.raises(ConfigError, match=r"nowhere\.properties: cannot be read: No such .*; check the path"):
         load(tmp_path / "nowhere.properties")
 
 
@@ -228,7 +228,7 @@ def test_files_that_are_there_win_over_sizes_in_the_old_spelling(tmp_path: Path)
     config, warnings = load(written(tmp_path, text))
     sizes = config.mapped_file_size_consume_queue_bytes, config.mapped_file_size_commit_log_bytes
     assert sizes == (6_000_000, 1 << 20)
-    assert any(":2: mapedFileSizeConsumeQueue: taken as 6000000, the size of the files" in line for line in warnings)
+    assert any(":2: mapedFileSizeConsumeQueue: using 6000000, the size of" in line for line in warnings)
     both = load(written(tmp_path, text + "mappedFileSizeConsumeQueue=300000\n"))[0]
     assert both.mapped_file_size_consume_queue_bytes == 300_000, "RocketMQ obeys the new spelling"
 
@@ -331,7 +331,7 @@ def test_allow_lists_are_read_at_the_start_or_refused(name: str, tmp_path: Path)
     config, warnings = load(written(tmp_path, f"{name}=10.0.0.0/8, ::ffff:192.0.2.7;2001:db8::/32\n"))
     assert str(getattr(config, field)) == "10.0.0.0/8;192.0.2.7/32;2001:db8::/32" and not warnings
     assert getattr(load(written(tmp_path, ""))[0], field) is None
-    for text, why in (("10.0.0.1/8", r"write 10\.0\.0\.0/8"), ("", "empty"), ("somewhere", "no address")):
+    for text, why in (("10.0.0.1/8", r"write 10\.0\.0\.0/8"), ("", "empty"), ("somewhere", "neither an address")):
         said = rf"broker.properties:2: {name}=.*not allowed \(.*{why}.*allowed: addresses"
         with pytest.raises(ConfigError, match=said):
             load(written(tmp_path, f"\n{name}={text}\n"))
