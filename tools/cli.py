@@ -1,6 +1,6 @@
 """The command `slipstream`: finds the command asked for, runs it, turns errors into one line and an exit code.
 
-Exit codes: 0 all well; 1 a check failed, or something was found; 2 wrong usage or configuration; 3 no broker there;
+Exit codes: 0 all well; 1 a check failed, or something was found; 2 wrong usage or configuration; 3 no broker serves;
 4 input, output or the store failed; 130 interrupted.
 A command's module is imported when it is called, so that `--help` is quick.
 """
@@ -57,51 +57,68 @@ EXIT_CODES = {  # by an error's code; all others are `STORE`
 }
 COMPLETE = "_SLIPSTREAM_COMPLETE"  # of the environment, set where a shell asks
 REMEDIES = {  # by the error of the system
-    errno.ENOENT: "look at the path",
-    errno.EACCES: "look at its owner and rights",
-    errno.EPERM: "look at its owner and rights",
-    errno.ENOTDIR: "a part of the path is no directory",
-    errno.EISDIR: "name a file",
-    errno.ENOSPC: "make room",
+    errno.ENOENT: "check the path",
+    errno.EACCES: "check its owner and permissions",
+    errno.EPERM: "check its owner and permissions",
+    errno.ENOTDIR: "a part of the path is not a directory",
+    errno.EISDIR: "give a file, not a directory",
+    errno.ENOSPC: "free some disk space",
     errno.EROFS: "the file system is mounted read-only",
-    errno.EIO: "look at the disk",
+    errno.EIO: "check the disk",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
-COMMANDS = {  # name: where it is, what it does
-    "admin": ("tools.admin.commands:admin", "Ask and change name servers and brokers, with mqadmin's names and flags."),
-    "broker": ("tools.run.broker:broker", "Run a broker from its properties file until it is stopped."),
-    "clients": ("tools.show.commands:clients", "Show who is connected to a running broker."),
-    "completion": ("tools.run.completion:completion", "Print the script with which bash, zsh or fish complete."),
-    "consume": ("tools.run.remoting_commands:consume", "Consume a topic over remoting, as a member of a group."),
-    "counters": ("tools.show.commands:counters", "Show all counters of a running broker."),
-    "debug": ("tools.debug.commands:debug", "Collect what a maintainer would ask for: one file, without bodies."),
-    "demote": ("tools.replica.commands:demote", "Make a broker a slave, without editing its file."),
-    "doctor": ("tools.doctor.commands:doctor", "Look at a running broker from outside: what is wrong, what is open."),
-    "flight": ("tools.run.flight_command:flight", "Serve a store's messages as Arrow Flight, to hosts without one."),
-    "groups": ("tools.show.commands:groups", "Show consumer groups: members, queues, offsets, lag."),
-    "ha": ("tools.show.commands:ha", "Explain what an acknowledgement means; show how each replica is doing."),
-    "init": ("tools.run.init:init", "Write the properties file of a new broker, and the unit of a service."),
-    "lake": ("tools.run.lake_command:lake", "Load a store's messages into a table of Iceberg or Delta, exactly once."),
-    "log": ("tools.log.commands:log", "Look into a store's commit log and queues, with or without a broker."),
-    "namesrv": ("tools.run.namesrv_command:namesrv", "Run a name server until it is stopped."),
-    "produce": ("tools.run.produce:produce", "Append lines of files, or of standard input, as messages."),
-    "promote": ("tools.replica.commands:promote", "Make a slave the master, without editing its file."),
-    "replica": ("tools.replica.commands:replica", "Compare a store's log with another one of its pair."),
-    "run": ("tools.demo.command:run", "Replicate real input between two brokers and query it with Spark."),
-    "send": ("tools.run.remoting_commands:send", "Send lines as messages over remoting, to any RocketMQ broker."),
-    "snapshot": ("tools.log.snapshot_command:snapshot", "Name the state of a store, so that reads of it agree."),
-    "stats": ("tools.show.commands:stats", "Show what was put: counts, rates, latencies, topics."),
-    "stop": ("tools.run.serving_commands:stop", "Stop the broker on a store in order, and wait for its end."),
-    "status": ("tools.show.commands:status", "Show a broker's role, cursors, connections and processes."),
-    "top": ("tools.top.command:top", "Watch a broker live: pipeline, replicas, topics, producers, groups, roles."),
-    "wait": ("tools.run.serving_commands:wait", "Wait until the broker on a store serves."),
-    "web": ("tools.web.command:web", "Serve a console for stores and brokers, for a browser on this host."),
-    "warm": ("tools.run.warm:warm", "Compile all kernels now, so that no first start has to."),
+SECTIONS = {  # heading: name: where it is, what it does
+    "Run a broker": {
+        "init": ("tools.run.init:init", "Write the files of a new broker: properties and systemd unit."),
+        "broker": ("tools.run.broker:broker", "Run a broker until it is stopped."),
+        "wait": ("tools.run.serving_commands:wait", "Wait until the broker on a store serves clients."),
+        "stop": ("tools.run.serving_commands:stop", "Stop the broker on a store and wait until it has ended."),
+        "namesrv": ("tools.run.namesrv_command:namesrv", "Run a name server until it is stopped."),
+        "run": ("tools.demo.command:run", "Demonstrate replication and a Spark query on this machine."),
+    },
+    "Look": {
+        "status": ("tools.show.commands:status", "Show what is wrong, replicas, rates and processes of a broker."),
+        "top": ("tools.top.command:top", "Watch a broker live in the terminal."),
+        "web": ("tools.web.command:web", "Serve a console for stores and brokers to a browser."),
+        "stats": ("tools.show.commands:stats", "Show put counts, rates, latencies and topics of a broker."),
+        "counters": ("tools.show.commands:counters", "Show all counters of a running broker."),
+        "doctor": ("tools.doctor.commands:doctor", "Check a running broker from outside and name what is wrong."),
+    },
+    "Messages": {
+        "produce": ("tools.run.produce:produce", "Append lines as messages to the broker on a local store."),
+        "send": ("tools.run.remoting_commands:send", "Send lines as messages to any RocketMQ broker."),
+        "consume": ("tools.run.remoting_commands:consume", "Consume a topic as a member of a consumer group."),
+        "log": ("tools.log.commands:log", "Read, search, export, verify and repair the log of a store."),
+    },
+    "Repair": {
+        "replica": ("tools.replica.commands:replica", "Compare a store's log with a replica's, or cut it back."),
+        "debug": ("tools.debug.commands:debug", "Write one file of facts about a broker for a bug report."),
+    },
+    "Replicate": {
+        "ha": ("tools.show.commands:ha", "Explain acknowledgements and show the state of each replica."),
+        "promote": ("tools.replica.commands:promote", "Make a slave the master without editing its file."),
+        "demote": ("tools.replica.commands:demote", "Make a broker a slave without editing its file."),
+    },
+    "Data": {
+        "flight": ("tools.run.flight_command:flight", "Serve a store's messages over Arrow Flight."),
+        "lake": ("tools.run.lake_command:lake", "Load messages into an Iceberg or Delta table, each exactly once."),
+        "snapshot": ("tools.log.snapshot_command:snapshot", "Name the current state of a store for repeatable reads."),
+    },
+    "Clients": {
+        "clients": ("tools.show.commands:clients", "Show the clients connected to a running broker."),
+        "groups": ("tools.show.commands:groups", "Show consumer groups: members, queues, offsets, lag."),
+        "admin": ("tools.admin.commands:admin", "Query and change brokers and name servers, as mqadmin does."),
+    },
+    "Maintain": {
+        "warm": ("tools.run.warm:warm", "Compile all kernels now, so that the first start is quick."),
+        "completion": ("tools.run.completion:completion", "Print the script that completes commands in your shell."),
+    },
 }
+COMMANDS = {name: each for section in SECTIONS.values() for name, each in section.items()}
 
 
 def say_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
-    """Print the version, and end."""
+    """Print the version and exit."""
     if is_asked:
         click.echo(f"slipstream {version_here()}")
         context.exit()
@@ -109,10 +126,10 @@ def say_version(context: click.Context, _parameter: click.Parameter, is_asked: b
 
 @click.group(
     cls=LazyGroup,
-    elsewhere=COMMANDS,
+    sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=f"Exit codes: 0 all well; {ExitCode.FOUND} a check failed or something was found; {ExitCode.USAGE} wrong "
-    f"usage or configuration; {ExitCode.NO_BROKER} no broker there; {ExitCode.STORE} input, output or the store "
+    f"usage or configuration; {ExitCode.NO_BROKER} no broker serves; {ExitCode.STORE} input, output or the store "
     f"failed; {ExitCode.INTERRUPTED} interrupted",
 )
 @click.option(
@@ -124,7 +141,7 @@ def cli() -> None:
 
 
 def report(error: Exception) -> int:
-    """Print one of our errors, or the system's, as one line; its exit code. Others are bugs, and raised again."""
+    """Print an error of Slipstream or of the system as one line; return its exit code. Raise all others: bugs."""
     code, text = getattr(error, "code", None), str(error)
     if isinstance(error, OSError) and type(error).__module__ == "builtins":
         code, text = "IO", _system_error_line(error)
@@ -140,7 +157,7 @@ def say(code: str, text: str) -> None:
 
 
 def _system_error_line(error: OSError) -> str:
-    """What, why, and what to do, of an error of the system."""
+    """Return the path, the reason and the remedy of a system error."""
     what = f"{error.filename}: " if error.filename is not None else ""
     remedy = REMEDIES.get(error.errno or 0)
     return f"{what}{error.strerror or error}" + (f"; {remedy}" if remedy else "")
@@ -188,7 +205,7 @@ def run_command(arguments: list[str] | None = None) -> int:
     try:
         require_known()
         result = _invoke(sys.argv[1:] if arguments is None else arguments)
-        sys.stdout.flush()  # here, where a failure can still be reported
+        sys.stdout.flush()  # here, where an error can still be reported
     except click.exceptions.NoArgsIsHelpError as asked:  # a group's name alone
         click.echo(asked.format_message(), err=True)
         return ExitCode.USAGE

@@ -260,7 +260,7 @@ def test_output_that_does_not_fit_is_an_error() -> None:
     script = f"import sys, tools.cli as c; {printing}; sys.exit(c.run_command([]))"
     with open("/dev/full", "wb") as out:
         ran = subprocess.run([sys.executable, "-c", script], stdout=out, stderr=subprocess.PIPE, check=False)
-    assert (ran.returncode, ran.stderr) == (4, b"slipstream: IO: No space left on device; make room\n")
+    assert (ran.returncode, ran.stderr) == (4, b"slipstream: IO: No space left on device; free some disk space\n")
 
 
 def test_a_connection_that_breaks_is_not_taken_for_our_reader(
@@ -300,7 +300,8 @@ def test_head_of_a_long_answer_is_no_error(tmp_path: Path) -> None:
 def test_a_group_alone_tells_its_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run_command(arguments) == 2
     told = capsys.readouterr().err
-    assert told.startswith("Usage: slipstream") and "\nCommands:\n" in told
+    heading = "Commands" if arguments else "Run a broker"
+    assert told.startswith("Usage: slipstream") and f"\n{heading}:\n" in told
 
 
 def test_no_command_calls_a_store_of_another_user_wrong_usage(

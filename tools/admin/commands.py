@@ -15,7 +15,7 @@ import click
 
 from engine.net.printable import printable
 from tools.common.lazy_group import SuggestingGroup
-from tools.common.tls import TLS_CONFIG, tls_of
+from tools.common.tls import SERVERS, SERVERS_HELP, TLS_CONFIG, TLS_HELP, tls_of
 
 if TYPE_CHECKING:  # the client, where it is used: help and wrong usage load no sockets
     from tools.admin.client import AdminClient, Member
@@ -23,11 +23,15 @@ if TYPE_CHECKING:  # the client, where it is used: help and wrong usage load no 
 MS_PER_HOUR = 3_600_000
 Rows = list[dict[str, Any]]
 UNIT, UNIT_SUB = 1, 2
+QUEUES = 8
 
 
-@click.group(cls=SuggestingGroup, epilog="Names and flags are mqadmin's. -o json gives one JSON value.")
+@click.group(cls=SuggestingGroup, epilog="Commands and options have mqadmin's names. -o json prints one JSON value.")
 def admin() -> None:
-    """Ask name servers and brokers, RocketMQ's and ours, and change their topics and settings."""
+    """Query and change brokers and name servers, as mqadmin does.
+
+    The commands work with RocketMQ's brokers and name servers and with Slipstream's.
+    """
 
 
 def asking(*, repeats: bool = False, orders: bool = False) -> Callable[[Callable[..., Any]], click.Command]:
@@ -60,20 +64,33 @@ def asking(*, repeats: bool = False, orders: bool = False) -> Callable[[Callable
     return decorate
 
 
-INTERVAL = click.Option(["-i", "--interval"], type=click.FloatRange(0.1, 86_400), help="Again after so many seconds.")
+TIMEOUT_SECONDS = 5.0
+INTERVAL = click.Option(
+    ["-i", "--interval"], type=click.FloatRange(0.1, 86_400), metavar="SECONDS",
+    help="Repeat every SECONDS seconds until Ctrl-C. Default: once.",
+)  # fmt: skip
 
 
 def _common_options(orders: bool) -> list[click.Option]:
     names = ["-o", "--output", *(["--order"] if orders else [])]
     shapes = ["table", "json", *(["true", "false"] if orders else [])]
-    order = "; true or false: an ordered topic, as with mqadmin" if orders else ""
+    order = " As in mqadmin, true makes an ordered topic; repeatable." if orders else ""
     return [
-        click.Option(["-n", "--namesrvAddr", "name_servers"], envvar="NAMESRV_ADDR", default="", help="host:port;..."),
-        click.Option([*names, "outputs"], type=click.Choice(shapes), multiple=True, help=f"table, or json{order}."),
-        click.Option(["--json", "json_flag"], is_flag=True, help="As -o json."),
-        click.Option(["--tls-config"], envvar=TLS_CONFIG, help="TLS, with this tls.properties file of RocketMQ."),
-        click.Option(["--timeout"], type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Seconds."),
-    ]
+        click.Option(
+            ["-n", "--namesrvAddr", "name_servers"], envvar="NAMESRV_ADDR", default="", metavar=SERVERS,
+            help=SERVERS_HELP,
+        ),
+        click.Option(
+            [*names, "outputs"], type=click.Choice(shapes), multiple=True,
+            help=f"Output format.{order} Default: table.",
+        ),
+        click.Option(["--json", "json_flag"], is_flag=True, help="Print one JSON value, as -o json does."),
+        click.Option(["--tls-config"], envvar=TLS_CONFIG, metavar="FILE", help=TLS_HELP),
+        click.Option(
+            ["--timeout"], type=click.FloatRange(0.1, 600), default=TIMEOUT_SECONDS, metavar="SECONDS",
+            help=f"Give up on each request after this many seconds. Default: {TIMEOUT_SECONDS:g}.",
+        ),
+    ]  # fmt: skip
 
 
 def _show(answer: Any, as_json: bool) -> None:
@@ -109,19 +126,24 @@ def _targets(client: AdminClient, broker: str | None, cluster: str | None) -> It
         return [Member("", "", 0, broker.strip())]
     if cluster:
         return client.members(cluster.strip())
-    raise AdminError("give -b host:port of a broker, or -c and a cluster's name")
+    raise AdminError("no target given; give -b HOST:PORT of a broker, or -c NAME of a cluster")
 
 
-broker_option = click.option("-b", "--brokerAddr", "broker", help="Which broker, host:port.")
-cluster_option = click.option("-c", "--clusterName", "cluster", help="Which cluster.")
-topic_option = click.option("-t", "--topic", required=True, help="Which topic.")
+broker_option = click.option(
+    "-b", "--brokerAddr", "broker", metavar="HOST:PORT", help="The broker; give either -b or -c."
+)
+cluster_option = click.option("-c", "--clusterName", "cluster", metavar="NAME", help="The cluster.")
+topic_option = click.option("-t", "--topic", required=True, metavar="TOPIC", help="The topic.")
 
 
 @asking(repeats=True)
 @cluster_option
-@click.option("-m", "--moreStats", "more", is_flag=True, help="Messages of today and yesterday.")
+@click.option("-m", "--moreStats", "more", is_flag=True, help="Show message counts of today and yesterday instead.")
 def clusterList(client: AdminClient, cluster: str | None, more: bool) -> Rows:  # noqa: N802 - mqadmin's name
-    """List brokers with their versions and rates."""
+    """List brokers with their versions and rates.
+
+    Without -c all clusters are listed.
+    """
     rows: Rows = []
     for member in client.members(cluster):
         place = {"Cluster Name": member.cluster, "Broker Name": member.broker_name}
@@ -174,7 +196,7 @@ def _totals(table: dict[str, str]) -> dict[str, int]:
 
 
 @asking()
-@click.option("-c", "--clusterModel", "by_cluster", is_flag=True, help="With clusters and consumer groups.")
+@click.option("-c", "--clusterModel", "by_cluster", is_flag=True, help="Also show clusters and consumer groups.")
 def topicList(client: AdminClient, by_cluster: bool) -> Rows | list[str]:  # noqa: N802 - mqadmin's name
     """List all topics."""
     if not by_cluster:
@@ -187,9 +209,9 @@ def topicList(client: AdminClient, by_cluster: bool) -> Rows | list[str]:  # noq
 
 @asking()
 @topic_option
-@click.option("-l", "--list", "as_rows", is_flag=True, help="A row for each broker name.")
+@click.option("-l", "--list", "as_rows", is_flag=True, help="Show one row for each broker name.")
 def topicRoute(client: AdminClient, topic: str, as_rows: bool) -> Any:  # noqa: N802 - mqadmin's name
-    """Show on which brokers a topic lies."""
+    """Show which brokers have a topic."""
     route = client.route(topic)
     if not as_rows:
         return route
@@ -213,17 +235,26 @@ def _is_true(_context: click.Context, _option: click.Parameter, value: str) -> b
 @broker_option
 @cluster_option
 @topic_option
-@click.option("-r", "--readQueueNums", "read", type=click.IntRange(min=1), default=8, show_default=True)
-@click.option("-w", "--writeQueueNums", "write", type=click.IntRange(min=1), default=8, show_default=True)
-@click.option("-p", "--perm", type=click.Choice(["2", "4", "6"]), default="6", help="2 write, 4 read, 6 both.")
-@click.option("-u", "--unit", default="false", callback=_is_true, help="true or false")
-@click.option("-s", "--hasUnitSub", "unit_sub", default="false", callback=_is_true, help="true or false")
-@click.option("-a", "--attributes", help="+key=value,-key (5.x)")
+@click.option("-r", "--readQueueNums", "read", type=click.IntRange(min=1), default=QUEUES, metavar="N",
+              help=f"Number of read queues. Default: {QUEUES}.")  # fmt: skip
+@click.option("-w", "--writeQueueNums", "write", type=click.IntRange(min=1), default=QUEUES, metavar="N",
+              help=f"Number of write queues. Default: {QUEUES}.")  # fmt: skip
+@click.option("-p", "--perm", type=click.Choice(["2", "4", "6"]), default="6",
+              help="Permission: 2 write, 4 read, 6 both. Default: 6.")  # fmt: skip
+@click.option("-u", "--unit", default="false", callback=_is_true, metavar="true|false",
+              help="Whether the topic is a unit topic of RocketMQ. Default: false.")  # fmt: skip
+@click.option("-s", "--hasUnitSub", "unit_sub", default="false", callback=_is_true, metavar="true|false",
+              help="Whether the topic has unit subscriptions. Default: false.")  # fmt: skip
+@click.option("-a", "--attributes", metavar="+KEY=VALUE,-KEY",
+              help="Attributes to set (+) and to remove (-); 5.x only. Default: no change.")  # fmt: skip
 def updateTopic(  # noqa: N802 - mqadmin's name
     client: AdminClient, broker: str | None, cluster: str | None, topic: str, read: int, write: int, perm: str,
     order: bool, unit: bool, unit_sub: bool, attributes: str | None,
 ) -> Rows:  # fmt: skip
-    """Create a topic, or change it, on one broker or on the masters of a cluster."""
+    """Create or change a topic.
+
+    On one broker (-b) or on all masters of a cluster (-c).
+    """
     flag = UNIT * unit + UNIT_SUB * unit_sub
     from tools.admin.client import TopicSettings
 
@@ -238,9 +269,9 @@ def updateTopic(  # noqa: N802 - mqadmin's name
 
 @asking()
 @topic_option
-@click.option("-c", "--clusterName", "cluster", required=True, help="Which cluster.")
+@click.option("-c", "--clusterName", "cluster", required=True, metavar="NAME", help="The cluster.")
 def deleteTopic(client: AdminClient, topic: str, cluster: str) -> Rows:  # noqa: N802 - mqadmin's name
-    """Delete a topic on all brokers of a cluster and at the name servers."""
+    """Delete a topic from a cluster and its name servers."""
     return [{"Addr": address, "Result": f"deleted {topic}"} for address in client.delete_topic(topic, cluster)]
 
 
@@ -248,20 +279,23 @@ def deleteTopic(client: AdminClient, topic: str, cluster: str) -> Rows:  # noqa:
 @broker_option
 @cluster_option
 def getBrokerConfig(client: AdminClient, broker: str | None, cluster: str | None) -> Any:  # noqa: N802
-    """Show the settings of one broker or of all brokers of a cluster."""
+    """Show the settings of a broker or of a whole cluster."""
     return _each(_targets(client, broker, cluster), client.config)
 
 
 @asking()
 @broker_option
 @cluster_option
-@click.option("-k", "--key", required=True)
-@click.option("-v", "--value", required=True)
-@click.option("-a", "--updateAllBroker", "with_slaves", is_flag=True, help="Of a cluster, the slaves, too.")
+@click.option("-k", "--key", required=True, metavar="KEY", help="The key, as in broker.properties.")
+@click.option("-v", "--value", required=True, metavar="VALUE", help="The new value.")
+@click.option("-a", "--updateAllBroker", "with_slaves", is_flag=True, help="With -c: also change the slaves.")
 def updateBrokerConfig(  # noqa: N802 - mqadmin's name
     client: AdminClient, broker: str | None, cluster: str | None, key: str, value: str, with_slaves: bool
 ) -> Rows:
-    """Change a setting of one broker or of a cluster's masters while they run."""
+    """Change a setting of a broker while it runs.
+
+    Of one broker (-b) or of all masters of a cluster (-c).
+    """
     members = [member for member in _targets(client, broker, cluster) if with_slaves or member.broker_id == 0]
     for member in members:
         client.update_config(member.address, key.strip(), value.strip())
@@ -272,7 +306,7 @@ def updateBrokerConfig(  # noqa: N802 - mqadmin's name
 @broker_option
 @cluster_option
 def brokerStatus(client: AdminClient, broker: str | None, cluster: str | None) -> Any:  # noqa: N802
-    """Show the figures of one broker or of all brokers of a cluster."""
+    """Show the figures of a broker or of a whole cluster."""
     return _each(_targets(client, broker, cluster), lambda address: dict(sorted(client.runtime(address).items())))
 
 
@@ -280,7 +314,10 @@ def brokerStatus(client: AdminClient, broker: str | None, cluster: str | None) -
 @broker_option
 @cluster_option
 def haStatus(client: AdminClient, broker: str | None, cluster: str | None) -> Any:  # noqa: N802
-    """Show the replication of one broker or of a cluster's masters (5.x, and ours with compat=5)."""
+    """Show the replication of a master or of a whole cluster.
+
+    Works with RocketMQ 5.x brokers, and with Slipstream brokers that have compat=5.
+    """
     members = [member for member in _targets(client, broker, cluster) if member.broker_id == 0]
     return _each(members, client.ha_status)
 

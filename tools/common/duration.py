@@ -21,5 +21,5 @@ class Duration(click.ParamType[int]):
             return value
         match = DURATION.fullmatch(value.strip())
         if match is None or not int(match[1]):
-            self.fail(f"{value!r} is no duration; give a number with s, m, h, d or w, as 90m, 24h or 7d", param, ctx)
+            self.fail(f"{value!r} is not a duration; give a number with s, m, h, d or w, such as 90m or 7d", param, ctx)
         return int(match[1]) * UNITS_MS[match[2]]

@@ -25,7 +25,7 @@ MEANINGS = {
     ExitCode.INTERRUPTED: "Ctrl-C",
 }
 WELL_OR_NOT = "Exit codes: 0 nothing is wrong; 1 something is wrong; 3 no broker serves"
-EPILOG = f"{WELL_OR_NOT}. With --ready, 1: it does not serve; with --alive, 1: only a restart or a new disk mends it."
+EPILOG = f"{WELL_OR_NOT}. With --ready, 1 means: not serving; with --alive, 1 means: needs a restart or a new disk."
 
 
 def of_verdict(verdict: str, question: str = "well") -> ExitCode:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 NAME_MAX = 80  # characters of what was typed that an error repeats, or compares
+SUMMARY_MAX = 200  # characters: click never shortens a first sentence of ours
+Sections = Mapping[str, Mapping[str, tuple[str, str]]]
 
 
 def attribute_of(where: str) -> Any:
@@ -53,7 +55,16 @@ def close_to(wrong: str, names: Iterable[str]) -> str:
 
 
 class SuggestingGroup(click.Group):
-    """Its error at an unknown command names those that look alike, here or in the groups below."""
+    """A group whose help shows whole sentences, and whose error at an unknown command names similar ones."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"subcommand_metavar": "COMMAND [ARGS]", **kwargs})
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        shown = [(name, each.get_short_help_str(SUMMARY_MAX)) for name, each in found.items() if each is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(shown)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -77,11 +88,12 @@ def _options(group: click.Group, ctx: click.Context, incomplete: str) -> list[Co
 
 
 class LazyGroup(SuggestingGroup):
-    """Commands added to it, and those of `elsewhere`: name -> ("module:attribute", what it does)."""
+    """A group whose commands are imported when called: heading -> name -> ("module:attribute", what it does)."""
 
-    def __init__(self, *args: Any, elsewhere: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, sections: Sections, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._elsewhere = elsewhere
+        self.sections = sections
+        self._elsewhere = {name: each for section in sections.values() for name, each in section.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *self._elsewhere})
@@ -101,7 +113,8 @@ class LazyGroup(SuggestingGroup):
         return [*(item for item in items if item.value.startswith(incomplete)), *_options(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        summaries = {name: what for name, (_, what) in self._elsewhere.items()}
-        own = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted({**summaries, **own}.items()))
+        """A list below each heading; names have one width, so that all summaries begin in one column."""
+        width = max(map(len, self._elsewhere))
+        for heading, section in self.sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), what) for name, (_, what) in section.items()])

@@ -47,7 +47,7 @@ def free_port() -> int:
         if len(_given) > GIVEN_MAX:
             _given.popleft().close()
         return first + 2
-    raise RuntimeError(f"no four free ports beside each other from {PORTS[0]} to {PORTS[-1]}")
+    raise RuntimeError(f"no four consecutive free ports from {PORTS[0]} to {PORTS[-1]}")
 
 
 def _try_to_bind(first: int) -> None:

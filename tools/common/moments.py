@@ -18,7 +18,7 @@ EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 LATEST_MS = 253_402_300_799_999  # the year 9999, the last that datetime knows
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 MILLISECONDS, RELATIVE = re.compile(r"[0-9]{1,15}"), re.compile(r"-([0-9]{1,12})(ms|s|m|h|d|w)")
-SHAPES = "2026-11-21T08:30:00Z (UTC unless it says otherwise), -90s, -1h, -2d, or milliseconds since 1970"
+SHAPES = "2026-11-21T08:30:00Z (UTC unless it names a zone), -90s, -1h, -2d, or milliseconds since 1970"
 
 
 def moment_ms(text: str) -> int:
@@ -32,7 +32,7 @@ def moment_ms(text: str) -> int:
         moment = datetime.fromisoformat(text)
         return max(0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MILLISECOND)
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no time; give {SHAPES}") from None
+        raise ValueError(f"{text!r} is not a time; give {SHAPES}") from None
 
 
 class Moment(click.ParamType[int]):

@@ -69,12 +69,12 @@ def form(
             is_asked = flag and arguments.pop("json_flag")
             form_name = arguments.pop("form_name") if output else None
             if is_asked and form_name == "table":
-                raise click.UsageError("--json and -o table say different things")
+                raise click.UsageError("--json and -o table contradict each other")
             return command(**{name: is_asked or form_name == "json"}, **arguments)
 
         made: Callable[..., Any] = run
         if output:
-            spelt = f"For people (the default), or {'as --json' if flag else 'one JSON object'}."
+            spelt = "Output format. Default: table."
             made = click.option("-o", "--output", "form_name", type=FORMS, help=spelt)(made)
         return click.option("--json", "json_flag", is_flag=True, help=help_text)(made) if flag else made
 

@@ -12,7 +12,7 @@ import click
 Update = Callable[[int, int], None]  # done, in all
 
 OPTION = click.option(
-    "--progress/--no-progress", "shown", default=None, help="A progress bar; by default on a terminal."
+    "--progress/--no-progress", "shown", default=None, help="Show a progress bar. Default: only on a terminal."
 )
 
 

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from engine.net.tls import RenewedContext
 
 TLS_CONFIG = "SLIPSTREAM_TLS_CONFIG"
+TLS_HELP = f"Connect with TLS, as this tls.properties file of RocketMQ says. Default: ${TLS_CONFIG}, else no TLS."
+SERVERS = "HOST:PORT[;HOST:PORT]"
+SERVERS_HELP = "Name servers, separated by `;`. Default: $NAMESRV_ADDR."
 
 
 def tls_of(path: str | None = None) -> RenewedContext | None:

@@ -12,39 +12,43 @@ from tools.common.given_path import GivenPath
 from tools.common.lazy_group import SuggestingGroup, done_by
 from tools.common.output_form import form
 
+SECONDS = 120
+
 
 @click.group(cls=SuggestingGroup)
 def debug() -> None:
-    """Collect what a maintainer would ask for."""
+    """Write one file of facts about a broker for a bug report."""
 
 
 def check_bundle(store: Path, output: Path | None, **_others: object) -> None:
     """Check the arguments of `debug bundle`. Raises NotAStore, FileExistsError."""
     if not store.is_dir():
-        raise NotAStore(str(store), "it is no directory; name that of a store")
+        raise NotAStore(str(store), "not a directory; give the directory of a store")
     if output is not None:
         refuse_existing(output)
 
 
 def refuse_existing(target: Path) -> None:
-    """Raise FileExistsError for a file that exists; it is not changed."""
+    """Raises FileExistsError: existing files are not overwritten."""
     if target.exists():
-        raise FileExistsError(errno.EEXIST, "it is there already and stays as it is; name another file", str(target))
+        raise FileExistsError(errno.EEXIST, "it already exists and is not overwritten; give another name", str(target))
 
 
 @debug.command()
 @click.argument("store", type=GivenPath(path_type=Path, file_okay=False))
-@click.option(
-    "-o", "--output", type=GivenPath(path_type=Path, dir_okay=False), help="Else slipstream-debug-TIME.tar.gz."
-)
-@click.option("-c", "--config", type=GivenPath(path_type=Path), help="The broker's file, where no broker runs.")
-@click.option("--seconds", type=click.IntRange(1, 3600), default=120, show_default=True, help="Then the rest is left.")
-@form("One JSON object: the file, what is in it, what could not be read.", output=False)
+@click.option("-o", "--output", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
+              help="File to write. Default: slipstream-debug-TIME.tar.gz.")  # fmt: skip
+@click.option("-c", "--config", type=GivenPath(path_type=Path), metavar="FILE",
+              help="The broker's file. Default: the file of the running broker.")  # fmt: skip
+@click.option("--seconds", type=click.IntRange(1, 3600), default=SECONDS, metavar="SECONDS",
+              help=f"Leave out what takes longer than this many seconds in all. Default: {SECONDS}.")  # fmt: skip
+@form("Print one JSON object: the file, its content, what could not be read.", output=False)
 @done_by("tools.debug.bundle:bundle", "tools.debug.commands:check_bundle")
 def bundle() -> None:
-    """Write one file about STORE and its broker, to be looked at and sent to who helps.
+    """Write one file about STORE and its broker for a bug report.
 
-    In it: versions, facts of the machine and of the broker's processes, its file with secrets masked, what status,
-    counters, stats, groups and doctor say, the log's tail, names, sizes and times of files, tables of topics and
-    groups. Not in it: bodies, keys and properties of messages. Names of topics, groups, hosts and users are in it.
+    Look at the file before you send it. It contains versions, facts about the machine and the broker's processes, and
+    the broker's file with secrets masked. It contains the output of status, counters, stats, groups and doctor, the end
+    of the log file, names, sizes and times of files, and tables of topics and groups. Names of topics, groups, hosts
+    and users are included; bodies, keys and properties of messages are not.
     """

@@ -10,16 +10,22 @@ from ipc.extras import require_spark
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import attribute_of
 
+SECONDS = 6.0
+
 
 @click.command()
-@click.option("--input", "inputs", multiple=True, type=GivenPath(exists=True, dir_okay=False), help="Add its lines.")
-@click.option("--dir", "directory", type=GivenPath(file_okay=False), help="An empty directory, kept afterwards.")
-@click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(0.1), help="How long to sample.")
-@click.option("--keep", is_flag=True, help="Leave both running, with the live status, until Ctrl-C.")
+@click.option("--input", "inputs", multiple=True, type=GivenPath(exists=True, dir_okay=False), metavar="FILE",
+              help="Also use the lines of this file; repeatable. Default: none.")  # fmt: skip
+@click.option("--dir", "directory", type=GivenPath(file_okay=False), metavar="DIRECTORY",
+              help="Empty directory for the stores, kept afterwards. Default: a temporary one.")  # fmt: skip
+@click.option("--seconds", default=SECONDS, type=click.FloatRange(0.1), metavar="SECONDS",
+              help=f"Sample this machine for this many seconds. Default: {SECONDS:g}.")  # fmt: skip
+@click.option("--keep", is_flag=True, help="Keep both brokers running, with a live status, until Ctrl-C.")
 def run(**arguments: Any) -> Any:
-    """Replicate real input between two brokers on this machine, and query the slave's files with Spark.
+    """Demonstrate replication and a Spark query on this machine.
 
-    Input: processes, CPU, memory, disk and network of this machine, and the lines of files given by --input.
+    Two brokers replicate real input, and Spark queries the files of the slave. The input is processes, CPU, memory,
+    disk and network of this machine, and the lines of files given with --input.
     """
     require_spark("`slipstream run`")
     from spark_bridge import java_home

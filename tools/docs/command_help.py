@@ -10,8 +10,9 @@ from tools.cli import cli
 
 HEAD = """# Commands
 
-What `slipstream COMMAND --help` says, of every command. Exit codes: 0 all well; 1 a check failed or something was
-found; 2 wrong usage or configuration; 3 no broker there; 4 input, output or the store failed; 130 interrupted.
+This page has the output of `slipstream COMMAND --help` for every command. Exit codes: 0 all well; 1 a check failed
+or something was found; 2 wrong usage or configuration; 3 no broker serves; 4 input, output or the store failed;
+130 interrupted.
 
 """
 WIDTH = 100

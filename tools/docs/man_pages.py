@@ -14,14 +14,14 @@ from pathlib import Path
 
 import click
 
-from tools.cli import cli
+from tools.cli import SECTIONS, cli
 
 ROOT = Path(__file__).parents[2]
 MAN = ROOT / "docs" / "man"
 RELEASE = re.compile(r"^## (?P<version>[\d.]+) - (?P<date>\d{4}-\d{2}-\d{2})$", re.MULTILINE)
 EXIT_CODES = (
     ("0", "all well"), ("1", "a check failed, or something was found"), ("2", "wrong usage or configuration"),
-    ("3", "no broker is there"), ("4", "input, output or the store failed"), ("130", "interrupted"),
+    ("3", "no broker serves"), ("4", "input, output or the store failed"), ("130", "interrupted"),
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def page(command: click.Command, path: str) -> str:
         *_paragraphs(command), ".SH OPTIONS", *_options(command),
     ]  # fmt: skip
     if isinstance(command, click.Group):
-        lines += [".SH COMMANDS", *(_listed(command) if command is cli else _below(command, path))]
+        lines += [".SH COMMANDS", *(_listed() if command is cli else _below(command, path))]
     lines += [".SH EXIT STATUS"]
     for code, meaning in EXIT_CODES:
         lines += [".TP", f".B {code}", roff(meaning)]
@@ -89,12 +89,11 @@ def _options(command: click.Command) -> Iterator[str]:
             yield from (".TP", f".B {roff(record[0])}", roff(record[1]) or "\\&")
 
 
-def _listed(group: click.Group) -> Iterator[str]:
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        yield from (".TP", f".BR slipstream\\-{roff(name)} (1)", roff(_first_line(command)) + ".")
+def _listed() -> Iterator[str]:
+    for heading, section in SECTIONS.items():
+        yield f".SS {roff(heading)}"
+        for name, (_where, summary) in section.items():
+            yield from (".TP", f".BR slipstream\\-{roff(name)} (1)", roff(summary))
 
 
 def _below(group: click.Group, path: str) -> Iterator[str]:
@@ -116,7 +115,7 @@ def roff(text: str) -> str:
 
 
 def write(folder: Path = MAN) -> None:
-    """Write all pages, and remove those of commands that are gone."""
+    """Write all pages, and remove those of removed commands."""
     folder.mkdir(parents=True, exist_ok=True)
     made = pages()
     for old in folder.glob("*.1"):

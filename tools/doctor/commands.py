@@ -13,13 +13,14 @@ import click
 from store.errors import NotAStore
 from tools.common.lazy_group import done_by
 from tools.common.output_form import form
-from tools.common.tls import TLS_CONFIG
+from tools.common.tls import SERVERS, TLS_CONFIG, TLS_HELP
 
+TIMEOUT_SECONDS = 3.0
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:/\s\[\]]+):([0-9]{1,5})")
 
 
 def of_target(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
-    """Make a command like `done_by`; a `target` that is no directory or address fails before the doctor is loaded."""
+    """Do what `done_by` does, but first raise NotAStore if `target` is neither a directory nor an address."""
 
     def declared(declaration: Callable[[], None]) -> Callable[..., Any]:
         examine = done_by(where)(declaration)
@@ -27,7 +28,7 @@ def of_target(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
         @wraps(declaration)
         def run(target: str, **arguments: Any) -> Any:
             if ADDRESS.fullmatch(target) is None and not Path(target).is_dir():
-                raise NotAStore(target, "it is neither a store's directory nor host:port of a broker")
+                raise NotAStore(target, "neither the directory of a store nor HOST:PORT of a broker")
             return examine(target=target, **arguments)
 
         return run
@@ -35,18 +36,21 @@ def of_target(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
     return declared
 
 
-@click.command(epilog="Exit codes: 0 nothing is wrong; 1 something is; 2 TARGET is neither a store nor an address.")
+@click.command(epilog="Exit codes: 0 nothing is wrong; 1 something is wrong; 2 TARGET is no store and no address")
 @click.argument("target")
-@click.option("-n", "--namesrvAddr", "name_servers", default="", help="host:port;... beside those of its file.")
-@click.option("--strict", is_flag=True, help="What is left open to strangers is wrong, too.")
-@click.option("--timeout", type=click.FloatRange(0.1, 600), default=3.0, show_default=True, help="Seconds a question.")
-@click.option("--tls-config", envvar=TLS_CONFIG, help="TLS, with this tls.properties file of RocketMQ.")
-@form("One JSON object: ok, rows with check, level, reason, what, next.")
+@click.option("-n", "--namesrvAddr", "name_servers", default="", metavar=SERVERS,
+              help="Name servers to check in addition to those in the broker's file. Default: none.")  # fmt: skip
+@click.option("--strict", is_flag=True, help="Also fail on ports that any host can reach.")
+@click.option("--timeout", type=click.FloatRange(0.1, 600), default=TIMEOUT_SECONDS, metavar="SECONDS",
+              help=f"Timeout of each check, in seconds. Default: {TIMEOUT_SECONDS:g}.")  # fmt: skip
+@click.option("--tls-config", envvar=TLS_CONFIG, metavar="FILE", help=TLS_HELP)
+@form("Print one JSON object: ok, and rows with check, level, reason, what, next.")
 @of_target("tools.doctor.doctor:examine")
 def doctor() -> None:
-    """Look at a running broker from outside: TARGET is its store on this host, or host:port of its listenPort,
-    or of a name server.
+    """Check a running broker from outside and name what is wrong.
 
-    Ports and who can reach them, identity and name servers, replication, disk, clocks, segment sizes, history held,
-    rights of files: a row each, with a reason code and the command to type next. Nothing is changed.
+    TARGET is the broker's store on this host, HOST:PORT of its listenPort, or HOST:PORT of a name server. Each check
+    prints a row with a reason code and the command to type next. The checks cover ports and the hosts that can reach
+    them, identity, name servers, replication, disk, clocks, segment sizes, history and file permissions. Nothing is
+    changed.
     """

@@ -20,241 +20,289 @@ from tools.common.progress import OPTION
 from tools.log.options import EPILOG, STORE, STORE_OR_SERVERS, OptionValue, QueueName, Regex, store_command
 
 FIND_LIMIT = 64
-DELAY_LEVELS = "messageDelayLevel of the broker that wrote the store, if it is not running and that is not the default."
+DELAY_LEVELS = click.option(
+    "--delay-levels", metavar="LEVELS",
+    help="messageDelayLevel of the broker that wrote the store. Default: the running broker's, else RocketMQ's.",
+)  # fmt: skip
 
 TOPICS = click.option(
-    "-t", "--topic", "topics", shell_complete=topics, multiple=True,
-    help="Only this topic's; may be given several times.",
+    "-t", "--topic", "topics", shell_complete=topics, multiple=True, metavar="TOPIC",
+    help="Only messages of this topic; repeatable. Default: all topics.",
+)  # fmt: skip
+FROM = click.option(
+    "--from", "start", type=click.IntRange(min=0), metavar="OFFSET",
+    help="Begin at the first record at or after this log offset. Default: the beginning of the log.",
+)  # fmt: skip
+SINCE = click.option(
+    "--since", type=Moment(), metavar="TIME",
+    help=f"Only messages stored at or after this time: {SHAPES}. Default: no limit.",
+)  # fmt: skip
+LIMIT = click.option(
+    "--limit", type=click.IntRange(min=0), metavar="N", help="Maximum number of messages. Default: no limit."
 )  # fmt: skip
 
 
 @click.group(cls=SuggestingGroup, epilog=EPILOG)
 def log() -> None:
-    """Look into a store's commit log and queues, with or without a broker."""
+    """Read, search, export, verify and repair the log of a store.
+
+    These commands work with or without a running broker; `repair` and `rebuild` need it to be stopped.
+    """
 
 
 @log.command(epilog=EPILOG)
 @STORE
 @TOPICS
-@click.option("--from", "start", type=click.IntRange(min=0), help="Begin at the first record at or behind this offset.")
-@click.option("--since", type=Moment(), help=f"Only what was stored from this time on: {SHAPES}.")
-@click.option("--until", type=Moment(), help="Only what was stored before this time; with --follow the end, too.")
-@click.option("--grep", type=Regex(), help="Only where this regular expression matches in the body or a property.")
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
-@click.option("--scan", is_flag=True, help="With --topic: read every record, also what no consume queue lists.")
-@click.option("--follow", is_flag=True, help="Go on with what the running broker appends, until it stops or Ctrl-C.")
-@form("One JSON object a line.", "as_objects")
+@FROM
+@SINCE
+@click.option("--until", type=Moment(), metavar="TIME",
+              help="Only messages stored before this time; ends --follow, too. Default: no limit.")  # fmt: skip
+@click.option("--grep", type=Regex(), metavar="REGEX",
+              help="Only messages whose body or a property matches this regular expression. Default: all.")  # fmt: skip
+@LIMIT
+@click.option("--scan", is_flag=True, help="With --topic: read every record, also those that no consume queue lists.")
+@click.option("--follow", is_flag=True, help="Continue with new messages until the broker stops or Ctrl-C.")
+@form("Print one JSON object per line.", "as_objects")
 @store_command("tools.log.cat:cat", "tools.log.usage:cat", or_file=True)
 def cat() -> None:
-    """Print the messages of STORE in log order; or of a file that `slipstream replica rewind` left.
+    """Print messages in log order.
 
-    --topic goes by the consume queues, as far as they list the log: a deleted topic's messages are seen by --scan. A
-    property is looked at as NAME=value, a body as it was before compression. An expression that takes more than two
-    seconds of CPU time at one message ends the command. Times are the broker's, as stored.
+    STORE is a store, or a file that `slipstream replica rewind` kept. --topic uses the consume queues; messages of a
+    deleted topic need --scan. --grep sees a property as NAME=value and a body uncompressed. An expression that needs
+    more than two seconds of CPU time for one message ends the command. Times are the broker's store times.
     """
 
 
 @log.command(epilog=EPILOG)
 @STORE
 @OPTION
-@form("One JSON object.", "as_object")
+@form("Print one JSON object.", "as_object")
 @store_command("tools.log.show:stat")
 def stat() -> None:
-    """Show what STORE holds: segments, bytes, messages, topics, times."""
+    """Show segments, bytes, messages, topics and times of STORE."""
 
 
 @log.command(epilog=EPILOG)
 @click.argument("store_a", type=GivenPath(path_type=Path))
 @click.argument("store_b", type=GivenPath(path_type=Path))
 @OPTION
-@form("One JSON object.")
+@form("Print one JSON object.")
 @store_command("tools.log.show:diff")
 def diff() -> None:
-    """Compare the commit logs of STORE_A and STORE_B byte for byte, where both have bytes.
+    """Compare the commit logs of STORE_A and STORE_B byte for byte.
 
-    Ends with 0 when they are equal there; with 1 at the first difference, or when they have no bytes in common.
+    Only the range that both logs have is compared. The exit code is 0 if it is equal, and 1 at the first difference or
+    if the logs have no range in common.
     """
 
 
 @log.command(epilog=EPILOG)
 @STORE
 @click.option(
-    "--as", "version", type=click.Choice(list(LINES)), help="Which RocketMQ loads the store; by default what wrote it."
-)
+    "--as", "version", type=click.Choice(list(LINES)),
+    help="RocketMQ version that loads the store. Default: the version that wrote it.",
+)  # fmt: skip
 @store_command("tools.log.show:manifest")
 def manifest() -> None:
-    """Print what RocketMQ's own classes read from STORE: a JSON line for each message, blank record and queue."""
+    """Print what RocketMQ's own classes would read from STORE.
+
+    One JSON line for each message, blank record and queue.
+    """
 
 
 @log.command(epilog=EPILOG)
 @STORE
-@click.option("--coverage", is_flag=True, help="Also say how many bytes would tell if they changed, and how.")
-@click.option("--unprotected", is_flag=True, help="Instead, list every byte range that no check can vouch for.")
-@click.option("--delay-levels", help=DELAY_LEVELS)
-@click.option("--digests/--no-digests", default=True, help="Compare sealed segments with `log digest`'s file.")
+@click.option("--coverage", is_flag=True, help="Also count the bytes that each kind of check protects.")
+@click.option("--unprotected", is_flag=True, help="Instead, list the byte ranges that no check protects.")
+@DELAY_LEVELS
+@click.option("--digests/--no-digests", default=True,
+              help="Compare sealed segments with the digests of `log digest`. Default: --digests.")  # fmt: skip
 @OPTION
-@form("One JSON object for each finding, and one for the sums.", "as_objects")
+@form("Print one JSON object for each finding, and one for the totals.", "as_objects")
 @store_command("tools.log.verify:verify", "tools.log.usage:verify")
 def verify() -> None:
-    """Check every record of STORE, its queues and index against the records, and every record against them.
+    """Check records, queues and index of STORE, without changing anything.
 
-    Reads only. Ends with 1 when something was found; each finding says what, where, and what to do.
+    Each record is checked by itself and against queues and index, and these against the records. The exit code is 1 if
+    something was found. Each finding says what is wrong, where, and what to do.
     """
 
 
 @log.command(epilog=EPILOG)
 @STORE
 @OPTION
-@form("One JSON object.")
+@form("Print one JSON object.")
 @store_command("tools.log.digest:digest")
 def digest() -> None:
-    """Note the SHA-256 of every sealed segment of STORE that has none yet.
+    """Record the SHA-256 of each sealed segment that has none yet.
 
-    A sealed segment never changes again, so a digest also covers what no CRC does. Segments that do not verify get
-    none. The file is STORE/slipstream.digests.json; RocketMQ takes no notice of it.
+    A sealed segment never changes again, so its digest also protects the bytes that no CRC covers. A segment that fails
+    verification gets no digest. The file is STORE/slipstream.digests.json; RocketMQ ignores it.
     """
 
 
 @log.command(epilog=EPILOG)
 @STORE
-@click.option("--segment", "segments", type=click.IntRange(min=0), multiple=True,
-              help="Only the segment that begins at this offset; may be given several times.")  # fmt: skip
-@click.option("--check", "is_check", is_flag=True, help="Build nothing: compare all bytes and rows with the log.")
+@click.option("--segment", "segments", type=click.IntRange(min=0), multiple=True, metavar="OFFSET",
+              help="Only the segment that begins at this offset; repeatable. Default: all.")  # fmt: skip
+@click.option("--check", "is_check", is_flag=True, help="Build nothing; compare all bytes and rows with the log.")
 @click.option("--drop", "is_drop", is_flag=True, help="Remove the side files.")
 @OPTION
-@form("One JSON object.")
+@form("Print one JSON object.")
 @store_command("tools.log.sidecar:sidecar", "tools.log.usage:sidecar")
 def sidecar() -> None:
-    """Build the columnar side files of STORE's sealed segments that are missing or stale (needs the package pyarrow).
+    """Build missing or stale Parquet side files of STORE.
 
-    A side file is Parquet in STORE/slipstream.columns: of each record all but body and properties. Who reads it checks
-    that it is of its segment, and reads the log else. RocketMQ takes no notice of it. --check ends with 1 when one is
-    stale or damaged.
+    A side file in STORE/slipstream.columns holds all fields of a sealed segment's records except bodies and properties.
+    A reader checks that the file belongs to its segment, and otherwise reads the log. RocketMQ ignores side files. With
+    --check the exit code is 1 if one is stale or damaged. Needs the package pyarrow.
     """
 
 
 @log.command(epilog=EPILOG)
 @STORE_OR_SERVERS
 @TOPICS
-@click.option("--where", help='Conditions, as the option `where` has them: {"queueOffset":{">=":100,"<":200}}.')
+@click.option("--where", metavar="JSON",
+              help='Conditions, such as {"queueOffset":{">=":100,"<":200}}. Default: none.')  # fmt: skip
 @click.option("--option", "options", type=OptionValue(), multiple=True, metavar="NAME=VALUE",
-              help="Any other option of a batch read; may be given several times.")  # fmt: skip
-@form("One JSON object.")
+              help="Another option of a batch read; repeatable. Default: none.")  # fmt: skip
+@form("Print one JSON object.")
 @store_command("tools.log.plan:plan")
 def plan() -> None:
-    """Show what a read of STORE would touch: splits, bytes, queues, parts of the log (needs the package pyarrow).
+    """Show what a read of STORE would touch: splits, bytes, queues.
 
-    It is planned as Spark's reads and scans are, with the same options, and nothing is read but what planning reads.
-    What conditions leave out of the plan is not looked at; what is planned is asked for the conditions, too. STORE may
-    be grpc://HOST:PORT, a server that `slipstream flight` started, which plans it (--option flightTokenFile=FILE).
+    The plan is the one that Spark's reads and scans use, with the same options; no messages are read. The read skips
+    what the plan leaves out, and checks the conditions on the rest. STORE may also be grpc://HOST:PORT of a server that
+    `slipstream flight` started (with --option flightTokenFile=FILE). Needs the package pyarrow.
     """
 
 
 @log.command(epilog=EPILOG)
 @STORE
-@click.option("--parquet", type=GivenPath(path_type=Path), help="Write this Parquet file (needs the package pyarrow).")
-@click.option("--json", "json_file", type=GivenPath(path_type=Path), help="Write this file of JSON lines.")
+@click.option("--parquet", type=GivenPath(path_type=Path), metavar="FILE",
+              help="Write this Parquet file; needs the package pyarrow.")  # fmt: skip
+@click.option("--json", "json_file", type=GivenPath(path_type=Path), metavar="FILE",
+              help="Write this file of JSON lines.")  # fmt: skip
 @TOPICS
-@click.option("--from", "start", type=click.IntRange(min=0), help="Begin at the first record at or behind this offset.")
-@click.option("--to", "end", type=click.IntRange(min=0), help="End before the record at this offset.")
-@click.option("--since", type=Moment(), help="Only what was stored from this time on, as with `log cat`.")
-@click.option("--until", type=Moment(), help="Only what was stored before this time.")
-@click.option("--columns", help="Names separated by commas, in this order; all by default.")
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
-@click.option("--raw-bodies", is_flag=True, help="Bodies as they are stored, compressed or not.")
+@FROM
+@click.option("--to", "end", type=click.IntRange(min=0), metavar="OFFSET",
+              help="Stop before the record at this log offset. Default: the end of the log.")  # fmt: skip
+@SINCE
+@click.option("--until", type=Moment(), metavar="TIME",
+              help="Only messages stored before this time. Default: no limit.")  # fmt: skip
+@click.option("--columns", metavar="A,B", help="Columns to write, in this order. Default: all columns.")
+@LIMIT
+@click.option("--raw-bodies", is_flag=True, help="Write bodies as stored, without uncompressing them.")
 @OPTION
 @form("", flag=False)
 @store_command("tools.log.export:export", "tools.log.usage:export")
 def export() -> None:
-    """Write the messages of STORE to a file, which appears under its name when it is whole."""
+    """Write messages of STORE to a Parquet or JSON file.
+
+    The file appears under its name when it is complete.
+    """
 
 
 @log.command(epilog=EPILOG)
 @STORE
-@click.option("--key", help="Messages with this key, or this unique id.")
-@click.option("-t", "--topic", shell_complete=topics, help="Only of this topic (quicker: the index is asked once).")
-@click.option("--id", "message_id", help="The message of this offsetMsgId or unique id.")
-@click.option("--offset", type=click.IntRange(min=0), help="The message whose record begins at this log offset.")
-@click.option("--queue", type=QueueName(), metavar="TOPIC:ID", help="A queue, with --time.")
-@click.option("--time", "moment", type=Moment(), help="The queue's message at this time, as RocketMQ's reset.")
+@click.option("--key", metavar="KEY", help="Find messages with this key or unique id.")
+@click.option("-t", "--topic", shell_complete=topics, metavar="TOPIC",
+              help="With --key: only messages of this topic; faster. Default: all topics.")  # fmt: skip
+@click.option("--id", "message_id", metavar="ID", help="Find the message with this offsetMsgId or unique id.")
+@click.option("--offset", type=click.IntRange(min=0), metavar="OFFSET",
+              help="Find the message whose record begins at this log offset.")  # fmt: skip
+@click.option("--queue", type=QueueName(), metavar="TOPIC:ID", help="Find a message of this queue, by --time.")
+@click.option("--time", "moment", type=Moment(), metavar="TIME",
+              help="With --queue: the message at which RocketMQ would reset the queue for this time.")  # fmt: skip
 @click.option(
-    "--as", "version", type=click.Choice(list(LINES)), default=NEWEST, show_default=True,
-    help="Whose rule for --time: the first message from it on (5), or 4.9's, which goes by the queue files' own times.",
+    "--as", "version", type=click.Choice(list(LINES)), default=NEWEST,
+    help="Rule for --time: 5 takes the first message stored at or after it, 4.9 first picks a queue file by the file's "
+    f"own time. Default: {NEWEST}.",
 )  # fmt: skip
-@click.option("--limit", type=click.IntRange(min=1), default=FIND_LIMIT, show_default=True, help="Of the newest.")
-@form("One JSON object a line.", "as_objects")
+@click.option("--limit", type=click.IntRange(min=1), default=FIND_LIMIT, metavar="N",
+              help=f"Maximum number of messages; the newest are shown. Default: {FIND_LIMIT}.")  # fmt: skip
+@form("Print one JSON object per line.", "as_objects")
 @store_command("tools.log.find:find", "tools.log.usage:find")
 def find() -> None:
-    """Find messages of STORE by --key, --id, --offset, or by --queue and --time.
+    """Find messages of STORE by key, id, offset, or queue and time.
 
-    Keys are looked up in the index and compared in the records; what the index does not cover is looked through.
+    Keys are looked up in the index and compared with the records. The part of the log that the index does not cover is
+    read record by record.
     """
 
 
 @log.command("map", epilog=EPILOG)
 @STORE
-@form("One JSON object.", "as_object")
+@form("Print one JSON object.", "as_object")
 @store_command("tools.log.map:show_map")
 def show_map() -> None:
-    """Show the segments of STORE: sealed, flushed, in the page cache, leased; and where a running broker's cursors are.
+    """Show each segment of STORE and the cursors of its broker.
 
-    A sealed segment is one that the log goes on behind. Without a broker, flushed is what the checkpoint says.
+    For each segment: sealed (another segment follows), flushed, in the page cache, leased. Without a broker, the
+    flushed position is the one in the checkpoint.
     """
 
 
 @log.command(epilog=EPILOG)
 @STORE
-@click.option("--from", "other", type=GivenPath(path_type=Path), help="A replica's store.")
+@click.option("--from", "other", type=GivenPath(path_type=Path), metavar="STORE",
+              help="Replica's store to copy sound records from.")  # fmt: skip
 @click.option("--cut", "cut_at", type=click.IntRange(min=0), metavar="OFFSET",
-              help="Take away all of the log from there on.")  # fmt: skip
-@click.option("--forget-missing", is_flag=True, help="Go on without files of the log that are lost.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+              help="Remove the log from this offset on.")  # fmt: skip
+@click.option("--forget-missing", is_flag=True, help="Give up files of the log that are lost.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; print what would be done.")
 @OPTION
-@form("One JSON object for each damaged range, and one for the sums; or one for what --cut took away.")
+@form("Print one JSON object for each damaged range and one for the totals, or one for --cut.")
 @store_command("tools.log.repair:repair", "tools.log.usage:repair")
 def repair() -> None:
-    """Repair the damaged ranges of STORE's log from a replica's store, which may be in use; or cut the log.
+    """Repair damage in STORE's log from a replica, or cut the log.
 
-    A range is taken over only where the other store's records are sound and a neighbouring record is equal in both. No
-    broker may run on STORE. Ends with 1 when something damaged is left.
+    --from copies a damaged range only if the replica's records there are sound and a neighbouring record is equal in
+    both stores. The replica may be in use; no broker may run on STORE. The exit code is 1 if damage is left.
 
-    --cut OFFSET is for what no replica has: everything from there on goes, sound records, too, with its queue and index
-    entries; it says what goes, and --dry-run only says it. The offset is one that BIT_ROT or `log verify` named.
+    --cut OFFSET is for damage that no replica can repair. It removes the whole log from OFFSET on, including sound
+    records, with their queue and index entries. It prints what it removes; --dry-run only prints it. Take the offset
+    from the error BIT_ROT or from `log verify`.
 
-    --forget-missing is for LOG_MISSING: the commit log is lost, and no disk is left to be mounted. Checkpoint,
-    mark and index are deleted, and without any file of the log the queues, too. The next start goes on with what is
-    there, or begins a new log at offset 0. Consumers' offsets stay.
+    --forget-missing is for the error LOG_MISSING: files of the commit log are lost, and no disk is left to mount. It
+    deletes checkpoint, mark and index; if no file of the log is left, also the queues. The next start continues with
+    the remaining files, or begins a new log at offset 0. Consumers' offsets are kept.
     """
 
 
 @log.group(cls=SuggestingGroup)
 def rebuild() -> None:
-    """Build queues or the index of a store again from its log; a broker must not run on it.
+    """Rebuild the queues or the index of a store from its log.
 
-    They are built beside the old ones and then take their places: interrupted at any moment, each queue is either the
-    old or the new one.
+    No broker may run on the store. New files are built next to the old ones and then replace them. If the command is
+    interrupted, each queue is either the old or the new one.
     """
 
 
 @rebuild.command(epilog=EPILOG)
 @STORE
-@click.option("-t", "--topic", shell_complete=topics, help="Only this topic's queues.")
-@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue; --topic must be given.")
-@click.option("--file-bytes", type=click.IntRange(min=20), help="mappedFileSizeConsumeQueue; by default as they are.")
-@click.option("--delay-levels", help=DELAY_LEVELS)
+@click.option("-t", "--topic", shell_complete=topics, metavar="TOPIC",
+              help="Only the queues of this topic. Default: all topics.")  # fmt: skip
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), metavar="ID",
+              help="Only this queue; needs --topic. Default: all queues.")  # fmt: skip
+@click.option("--file-bytes", type=click.IntRange(min=20), metavar="BYTES",
+              help="mappedFileSizeConsumeQueue. Default: the size of the existing files.")  # fmt: skip
+@DELAY_LEVELS
 @OPTION
-@form("One JSON object.")
+@form("Print one JSON object.")
 @store_command("tools.log.rebuild:queue", "tools.log.usage:rebuild_queue")
 def queue() -> None:
-    """Build the consume queues of STORE again."""
+    """Rebuild the consume queues of STORE."""
 
 
 @rebuild.command(epilog=EPILOG)
 @STORE
-@click.option("--slots", type=click.IntRange(min=1), help="maxHashSlotNum; by default as the files are.")
-@click.option("--entries", type=click.IntRange(min=2), help="maxIndexNum; goes with --slots.")
+@click.option("--slots", type=click.IntRange(min=1), metavar="N",
+              help="maxHashSlotNum; needs --entries. Default: as in the existing files.")  # fmt: skip
+@click.option("--entries", type=click.IntRange(min=2), metavar="N",
+              help="maxIndexNum; needs --slots. Default: as in the existing files.")  # fmt: skip
 @OPTION
-@form("One JSON object.")
+@form("Print one JSON object.")
 @store_command("tools.log.rebuild:index", "tools.log.usage:rebuild_index")
 def index() -> None:
-    """Build the index of STORE again."""
+    """Rebuild the index of STORE."""

@@ -28,7 +28,7 @@ class StoreOrServers(GivenPath):
 STORE_OR_SERVERS = click.argument("store", type=StoreOrServers(path_type=Path))
 REGEX_CHARACTERS_MAX = 10_000
 EPILOG = (
-    "Exit codes: 0 all well; 1 verify or diff found something, find found nothing; 2 wrong usage or not a store;"
+    "Exit codes: 0 success; 1 verify or diff found something, or find found nothing; 2 wrong usage or not a store;"
     " 3 no broker; 4 damage"
 )
 
@@ -74,11 +74,11 @@ class Regex(click.ParamType[re.Pattern[str]]):
         if isinstance(value, re.Pattern):
             return value
         if len(value) > REGEX_CHARACTERS_MAX:
-            self.fail(f"it is longer than {REGEX_CHARACTERS_MAX} characters", param, ctx)
+            self.fail(f"the expression is longer than {REGEX_CHARACTERS_MAX} characters", param, ctx)
         try:
             return re.compile(value)
         except (re.error, RecursionError, OverflowError) as wrong:
-            self.fail(f"{value!r} is no regular expression: {wrong}", param, ctx)
+            self.fail(f"{value!r} is not a regular expression: {wrong}", param, ctx)
 
 
 class NotReadable(click.UsageError):

@@ -11,18 +11,20 @@ from tools.common.output_form import form
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="[NAME] STORE")
-@click.option("--list", "is_list", is_flag=True, help="Show the snapshots of STORE; there is no NAME.")
-@click.option("--drop", "is_drop", is_flag=True, help="Remove the snapshot: what only it kept may go.")
+@click.option("--list", "is_list", is_flag=True, help="List the snapshots of STORE; without NAME.")
+@click.option("--drop", "is_drop", is_flag=True, help="Remove the snapshot; retention may delete what only it kept.")
 @click.option(
-    "--keep", "keep_ms", type=Duration(), default="24h", show_default=True,
-    help="How long retention keeps what it names, 31 days at most; then it is no snapshot any more.",
+    "--keep", "keep_ms", type=Duration(), default="24h", metavar="DURATION",
+    help="Time after which the snapshot expires, such as 90m or 7d; at most 31d. Default: 24h.",
 )  # fmt: skip
-@form("One JSON object.")
+@form("Print one JSON object.")
 @done_by("tools.log.snapshots:snapshot")
 def snapshot() -> None:
-    """Name the state that STORE is in now, so that reads of its growing log agree: option("snapshot", NAME) in Spark.
+    """Name the current state of a store for repeatable reads.
 
-    All that was acknowledged before is in it, nothing that comes later. It is of this directory: a copy does not have
-    it. Retention keeps its part of the log until it expires, however old that is, but not when the disk is used above
-    diskSpaceCleanForciblyRatio or has no room: a read says then what is gone. A store has 100 at most.
+    Use it in Spark with option("snapshot", NAME). It contains all messages acknowledged before, and none acknowledged
+    later. It belongs to this directory; a copy of the store does not have it.
+
+    Retention keeps the snapshot's part of the log until the snapshot expires. The exception: the disk has no room, or
+    its usage is above diskSpaceCleanForciblyRatio; a read then names the missing part. A store can have 100 snapshots.
     """

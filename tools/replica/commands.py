@@ -11,68 +11,74 @@ from tools.common.progress import OPTION
 from tools.log.options import STORE, store_command
 
 EPILOG = (
-    "Exit codes: 0 all well; 1 the logs are not one history, or this one is ahead; 2 wrong usage or not a store;"
+    "Exit codes: 0 success; 1 the logs have different histories, or this one is ahead; 2 wrong usage or not a store;"
     " 3 no answer from HOST:PORT; 4 damage"
 )
-WITH = "Another store of the pair: a directory (a copy, read in place), or HOST:PORT of a running Slipstream broker."
+WITH = "The other replica: the directory of its store or of a copy, or HOST:PORT of a running Slipstream broker."
 
 
 @click.group(cls=SuggestingGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def replica() -> None:
-    """Compare a store's log with another one of its pair."""
+    """Compare a store's log with a replica's, or cut it back."""
 
 
 @replica.command(epilog=EPILOG)
 @STORE
 @click.option("--with", "other", required=True, metavar="OTHER", help=WITH)
 @OPTION
-@form("One JSON object.")
+@form("Print one JSON object.")
 @store_command("tools.replica.check:check", "tools.replica.usage:check")
 def check() -> None:
-    """Say whether STORE's log and OTHER's are one history, which record is the last common one, and what to do next.
+    """Compare STORE's log with OTHER's and name the next step.
 
-    A log that a broker is writing is compared up to its published end; nothing is changed.
+    Prints whether both logs have the same history, and their last common record. A log that a broker is writing is
+    compared up to its published end. Nothing is changed.
     """
 
 
 @replica.command(epilog=EPILOG)
 @STORE
 @click.option("--with", "other", metavar="OTHER", help=WITH)
-@click.option("--to", type=click.IntRange(min=0), metavar="OFFSET", help="Where a record begins or ends, or the log.")
-@click.option("--discard", is_flag=True, help="Keep nothing of what goes.")
-@click.option("--give-up-newer", is_flag=True, help="Cut STORE also where its epoch is the newer one, or its master's.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option(
+    "--to", type=click.IntRange(min=0), metavar="OFFSET",
+    help="Cut at this log offset, the beginning or end of a record. Default: the last common record's end.",
+)  # fmt: skip
+@click.option("--discard", is_flag=True, help="Do not keep a copy of what is removed.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; print what would be removed.")
 @OPTION
-@form("One JSON object.")
+@form("Print one JSON object.")
 @store_command("tools.replica.rewind:rewind", "tools.replica.usage:rewind")
 def rewind() -> None:
-    """Cut STORE's log, with its queues and index, back to OFFSET, or to its last record in common with OTHER.
+    """Cut STORE's log back to its last record in common.
 
-    No broker may run on STORE. What goes is kept in STORE/slipstream.kept-OFFSET, which `slipstream log cat` reads. The
-    note that the log has diverged is removed: STORE's broker may follow its master again. Consumers' offsets stay.
-    The log of the newer epoch is not cut without --give-up-newer: its messages are the ones that count.
-    Killed at any moment, the next rewind or the next start of STORE's broker finishes it.
+    Cuts log, queues and index back to the last record in common with OTHER, or to OFFSET. No broker may run on STORE.
+    The removed part is kept in STORE/slipstream.kept-OFFSET, which `slipstream log cat` can read. The mark that the log
+    has diverged is removed, so STORE's broker can follow its master again. Consumers' offsets are kept. If the command
+    is killed, the next rewind or the next start of STORE's broker finishes it.
     """
 
 
 @replica.command(epilog=EPILOG)
 @STORE
-@form("One JSON object.")
+@form("Print one JSON object.")
 @store_command("tools.replica.rewind:forget", "tools.replica.usage:forget")
 def forget() -> None:
-    """Remove the note that STORE's log has diverged, and change nothing else; no broker may run on STORE.
+    """Remove the mark that STORE's log has diverged.
 
-    A slave then asks its master again, and notes it again if the logs still differ where they are compared.
+    Nothing else is changed. No broker may run on STORE. The slave then connects to its master again, and sets the mark
+    again if the compared parts of the logs still differ.
     """
 
 
+TIMEOUT_SECONDS = 60.0
 TIMEOUT = click.option(
-    "--timeout", type=float, default=60.0, show_default=True, help="Seconds until it is given up to wait."
-)
+    "--timeout", type=float, default=TIMEOUT_SECONDS, metavar="SECONDS",
+    help=f"Give up waiting after this many seconds. Default: {TIMEOUT_SECONDS:g}.",
+)  # fmt: skip
 
 
 def _address(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
-    """Check an option HOST:PORT: a role is noted at once, and a slave without a master would silently copy nothing."""
+    """Check an address: a role takes effect at once, and a slave with a wrong address would copy nothing, silently."""
     if text is not None and host_port(text) is None:
         raise click.BadParameter(f"{text!r} is not HOST:PORT with a port from 1 to 65535")
     return text
@@ -80,21 +86,22 @@ def _address(_context: click.Context, _option: click.Parameter, text: str | None
 
 @click.command(epilog=EPILOG)
 @STORE
-@click.option("--switch", is_flag=True, help="Let a living Slipstream master step down first: no message is lost.")
-@click.option("--force", is_flag=True, help="Also beside a master that lives: what it writes from now on is lost.")
+@click.option("--switch", is_flag=True, help="Make a running Slipstream master step down first; no message is lost.")
+@click.option("--force", is_flag=True, help="Promote although the master runs; what it writes from now on is lost.")
 @click.option(
     "--master", metavar="HOST:PORT", callback=_address,
-    help="The old master's listenPort, where no name server tells it.",
+    help="listenPort of the old master. Default: the address that the name servers give.",
 )  # fmt: skip
 @TIMEOUT
-@form("One JSON object.")
+@form("Print one JSON object.")
 @store_command("tools.replica.promote:promote")
 def promote() -> None:
-    """Make the broker on STORE the master, without editing its file; it goes on where its log ends.
+    """Make the broker on STORE the master without editing its file.
 
-    It registers at the name servers with id 0 and begins a new epoch, by which an old master that comes back knows that
-    it is none. Refused while the master lives, for a log that has diverged or is not whole, and for a master. Without a
-    broker on STORE, its next start is a promotion.
+    The broker continues at the end of its log. It registers at the name servers with id 0 and starts a new epoch, so
+    that an old master that comes back knows it has been replaced. The promotion is refused while the master runs, for a
+    log that has diverged or is incomplete, and for a master. If no broker runs on STORE, its next start makes it the
+    master.
     """
 
 
@@ -102,14 +109,14 @@ def promote() -> None:
 @STORE
 @click.option(
     "--master", metavar="HOST:PORT", callback=_address,
-    help="The HA port that it follows; else the name servers tell it.",
+    help="HA port of the master to follow. Default: the address that the name servers give.",
 )  # fmt: skip
 @TIMEOUT
-@form("One JSON object.")
+@form("Print one JSON object.")
 @store_command("tools.replica.promote:demote")
 def demote() -> None:
-    """Make the broker on STORE a slave, without editing its file; or have a slave follow another master.
+    """Make the broker on STORE a slave without editing its file.
 
-    Where its log has parted from its master's, the command to type is printed. Without a broker on STORE, it counts
-    from its next start on.
+    This also makes a slave follow another master. If its log has diverged from its master's, the command prints what
+    to type next. If no broker runs on STORE, the change takes effect at its next start.
     """

@@ -18,28 +18,35 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-c", "--config", "file", required=True, type=GivenPath(), help="A broker.properties file.")
-@click.option("--only", "roles", multiple=True, metavar="ROLE", help="Start this role and no other; may be repeated.")
-@click.option("--detach", is_flag=True, help="Start it in the background; return once it serves.")
+@click.option("-c", "--config", "file", required=True, type=GivenPath(), metavar="FILE",
+              help="The broker.properties file.")  # fmt: skip
+@click.option("--only", "roles", multiple=True, metavar="ROLE",
+              help="Start only this role; repeatable. Default: all roles.")  # fmt: skip
+@click.option("--detach", is_flag=True, help="Start in the background; return once the broker serves.")
 @click.option(
-    "--log-file", type=GivenPath(dir_okay=False),
-    help="With --detach: append its output to this file. Default: broker.log beside the properties file.",
+    "--log-file", type=GivenPath(dir_okay=False), metavar="FILE",
+    help="With --detach: append the broker's output to this file. Default: broker.log next to the properties file.",
 )  # fmt: skip
 @click.option(
-    "--timeout", type=click.FloatRange(0), default=START_SECONDS, show_default=True, metavar="SECONDS",
-    help="With --detach: give up waiting after this many seconds; the broker goes on starting.",
+    "--timeout", type=click.FloatRange(0), default=START_SECONDS, metavar="SECONDS",
+    help="With --detach: give up waiting after this many seconds; the broker continues to start. "
+    f"Default: {START_SECONDS:g}.",
 )  # fmt: skip
 def broker(file: str, roles: tuple[str, ...], detach: bool, log_file: str | None, timeout: float) -> int:
-    """Run a broker from its properties file until it is stopped.
+    """Run a broker until it is stopped.
 
-    Warnings go to standard error. Once it serves, one line that begins with `ready:` goes to standard output.
-    A service of systemd's with Type=notify hears that it serves, and its watchdog that it turns.
-    Without a terminal SIGHUP has it read its file again; with one it stops when the terminal goes.
-    With --only it is no whole broker: one role, to be watched by `slipstream counters --watch` and a debugger.
-    With --detach the exit code is 0 once it serves, else that of the broker; `slipstream stop STORE` stops it.
+    Warnings are written to standard error. Once the broker serves, it writes one line that begins with `ready:` to
+    standard output. SIGTERM and Ctrl-C stop it.
+
+    Under systemd (Type=notify) the broker reports when it is ready and feeds the watchdog. Without a terminal, SIGHUP
+    makes it read its file again; with a terminal, it stops when the terminal closes.
+
+    With --only, it runs single roles and is not a complete broker: watch them with `slipstream counters --watch` and a
+    debugger. With --detach, the exit code is 0 once the broker serves, else the broker's; stop it with `slipstream stop
+    STORE`.
     """
     if log_file and not detach:
-        raise click.UsageError("--log-file needs --detach; without it, send standard output where you want it")
+        raise click.UsageError("--log-file needs --detach; without --detach, redirect standard output")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the supervisor forks, so it must have one thread
     from engine.settings.config import load
 
@@ -58,7 +65,7 @@ def broker(file: str, roles: tuple[str, ...], detach: bool, log_file: str | None
     _keep_log_out_of(config)
     from engine.net import log_lines
     from engine.reload import Reload
-    from engine.supervisor import run_broker  # loading takes a while: what keeps it from running is reported before
+    from engine.supervisor import run_broker  # slow to load: what stops a start is reported before
     from tools.run.sidecar_role import opened as open_sidecar
 
     log_lines.configure(config)
@@ -90,4 +97,4 @@ def _keep_log_out_of(config: BrokerConfig) -> None:
         if file.is_relative_to(folder.resolve()):
             from engine.errors import StartRefused
 
-            raise StartRefused(f"logFile={config.log_file}", f"it lies in the store {folder}", "name another folder")
+            raise StartRefused(f"logFile={config.log_file}", f"it is inside the store {folder}", "use another folder")

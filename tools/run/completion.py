@@ -11,13 +11,16 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command(
-    epilog='bash: eval "$(slipstream completion bash)" in ~/.bashrc. zsh: the same with zsh in ~/.zshrc,'
-    " behind compinit. fish: slipstream completion fish > ~/.config/fish/completions/slipstream.fish"
+    epilog='bash: add eval "$(slipstream completion bash)" to ~/.bashrc. zsh: add the same with zsh to ~/.zshrc,'
+    " after compinit. fish: slipstream completion fish > ~/.config/fish/completions/slipstream.fish"
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> int:
-    """Print the script with which SHELL completes commands, options, paths, and a named store's topics and groups."""
+    """Print the script that completes commands in your shell.
+
+    The script completes commands, options, paths, and the topics and groups of a store.
+    """
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)

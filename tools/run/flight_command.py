@@ -8,33 +8,49 @@ import click
 
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
-from tools.run.serving_commands import ServerCommand
 
-PORT = 8815
+HOST, PORT = "127.0.0.1", 8815
+STREAMS, IDLE_SECONDS = 128, 120
 
 
-@click.command(cls=ServerCommand, epilog="It has the rights of its user, and only reads without --writable.")
+@click.command(epilog="The server has the permissions of its user. Without --writable it only reads.")
 @click.argument("store", required=False, type=GivenPath(path_type=Path))
-@click.option("-c", "--config", "file", type=GivenPath(), help="A broker.properties: its store, TLS and allow list.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="An address of this machine to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free one.")
-@click.option("--token-file", type=GivenPath(path_type=Path), help="The token that clients send. Else a new one.")
-@click.option("--no-token", is_flag=True, help="Ask nobody for a token; on loopback only.")
-@click.option("--tls-config", type=GivenPath(path_type=Path), help="TLS: RocketMQ's tls.properties.")
-@click.option("--expose", is_flag=True, help="Listen without TLS where others reach it; the token crosses the network.")
-@click.option("--allow", help="Addresses and networks that may connect, ; between them. Else remotingAllowList's.")
-@click.option("-t", "--topic", "topics", multiple=True, help="Serve this topic and no other; repeatable. Else all.")
-@click.option("--streams", type=click.IntRange(1, 4096), default=128, show_default=True, help="At once, at most.")
-@click.option("--idle-seconds", type=click.IntRange(1, 86400), default=120, show_default=True,
-              help="A client that takes nothing for so long is hung up on.")  # fmt: skip
-@click.option("--writable", is_flag=True, help="Take messages, too (DoPut), while a master runs on the store.")
-@click.option("--write-token-file", type=GivenPath(path_type=Path),
-              help="The token of those who may write; with the other one clients only read.")  # fmt: skip
+@click.option(
+    "-c", "--config", "file", type=GivenPath(), metavar="FILE",
+    help="A broker.properties file: use its store, TLS and allow list. Default: none; give STORE.",
+)  # fmt: skip
+@click.option("--host", default=HOST, metavar="ADDRESS", help=f"Address of this host to listen on. Default: {HOST}.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, metavar="PORT",
+              help=f"Port to listen on; 0 for any free port. Default: {PORT}.")  # fmt: skip
+@click.option("--token-file", type=GivenPath(path_type=Path), metavar="FILE",
+              help="File with the token that clients send. Default: a new token, which is printed.")  # fmt: skip
+@click.option("--no-token", is_flag=True, help="Accept clients without a token; on loopback only.")
+@click.option(
+    "--tls-config", type=GivenPath(path_type=Path), metavar="FILE",
+    help="Serve with TLS, as this tls.properties file of RocketMQ says. Default: the broker's, else no TLS.",
+)  # fmt: skip
+@click.option("--expose", is_flag=True,
+              help="Listen without TLS where other hosts can connect; the token crosses the network.")  # fmt: skip
+@click.option(
+    "--allow", metavar="LIST",
+    help="Addresses and networks that may connect, separated by `;`. Default: remotingAllowList of -c.",
+)  # fmt: skip
+@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC",
+              help="Serve only this topic; repeatable. Default: all topics.")  # fmt: skip
+@click.option("--streams", type=click.IntRange(1, 4096), default=STREAMS, metavar="N",
+              help=f"Maximum number of streams at a time. Default: {STREAMS}.")  # fmt: skip
+@click.option(
+    "--idle-seconds", type=click.IntRange(1, 86400), default=IDLE_SECONDS, metavar="SECONDS",
+    help=f"Disconnect a client that reads nothing for this many seconds. Default: {IDLE_SECONDS}.",
+)  # fmt: skip
+@click.option("--writable", is_flag=True, help="Also accept messages (DoPut) while a master runs on the store.")
+@click.option("--write-token-file", type=GivenPath(path_type=Path), metavar="FILE",
+              help="File with the token for writing; with the other token, clients can only read.")  # fmt: skip
 @done_by("tools.run.flight:serve")
 def flight() -> None:
-    """Serve a store's messages as Arrow Flight, to programs on hosts without a replica.
+    """Serve a store's messages over Arrow Flight.
 
-    STORE is any store of this machine, with a broker or without; -c names the one of a broker. Once it serves, one line
-    that begins with `ready:` goes to standard output, with the address and, where it was made here, the token; with
-    --detach the exit code is 0 then, else that of the server. Ends with SIGTERM or Ctrl-C.
+    Programs on hosts without a replica can then read them. STORE is a store on this host, with or without a broker; or
+    give -c with a broker's file. Once the server is ready, it writes one line that begins with `ready:` to standard
+    output, with the address and a newly made token. SIGTERM and Ctrl-C stop it.
     """

@@ -11,6 +11,7 @@ import click
 
 from tools.common.given_path import GivenPath
 from tools.common.output_form import form, json_text
+from tools.common.tls import SERVERS
 from tools.run.service_unit import unit_text
 
 DEFAULT_PORT, LISTEN_PORT = 5557, 10911  # of metrics; of clients
@@ -18,14 +19,14 @@ ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 UNIT_NAME = "slipstream.service"
 USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?|[0-9]{1,10}")  # as systemd takes them
 SHOWN = (  # heading: what a first look at a broker asks for
-    ("Who it is", "brokerClusterName brokerName brokerId brokerRole compat"),
-    ("Where it is found: name servers, and the addresses that it tells them", "namesrvAddr brokerIP1 listenPort"),
+    ("Identity", "brokerClusterName brokerName brokerId brokerRole compat"),
+    ("Addresses: name servers, and the addresses that are registered there", "namesrvAddr brokerIP1 listenPort"),
     ("Replication", "brokerIP2 haListenPort haMasterAddress inSyncReplicas slaveTimeout haSecretFile"),
     ("Files", "storePathRootDir storePathCommitLog mappedFileSizeCommitLog fileReservedTime deleteWhen "
               "diskMaxUsedSpaceRatio storeGroup"),
     ("Durability", "flushDiskType flushIntervalCommitLog syncFlushTimeout"),
-    ("Who may do what", "bindAddress remotingAllowList adminAllowList haAllowList metricsAllowList"),
-    ("Log: to the journal, or to a file; a reload applies another logLevel",
+    ("Access", "bindAddress remotingAllowList adminAllowList haAllowList metricsAllowList"),
+    ("Log: standard error or the journal, or a file; a reload applies a new logLevel",
      "logLevel logForm logFile logFileMaxBytes logFilesKept"),
     ("Metrics", "metricsExporterType metricsPromExporterHost metricsPromExporterPort"),
     ("Topics", "autoCreateTopicEnable defaultTopicQueueNums maxMessageSize"),
@@ -34,32 +35,39 @@ SHOWN = (  # heading: what a first look at a broker asks for
 
 @click.command()
 @click.argument("directory", type=GivenPath(path_type=Path, file_okay=False))
-@click.option("--role", type=click.Choice(ROLES), default=ROLES[0], show_default=True)
-@click.option("--name", metavar="NAME", help="brokerName; a slave has its master's. Else the folder's name.")
-@click.option("--id", "number", type=click.IntRange(0), help="brokerId: 0 of a master, another one of each slave.")
-@click.option("--port", type=click.IntRange(3, 65534), default=10911, show_default=True, help="listenPort.")
-@click.option("-n", "--namesrvAddr", "--namesrv", "namesrv", metavar="HOST:PORT[;...]", help="Where to register.")
-@click.option("--master", metavar="HOST:PORT", help="Of a slave: its master's HA port, where no name server tells it.")
-@click.option("--user", help="Whom the service runs as. Else who runs this.")
-@form("One JSON object.")
+@click.option("--role", type=click.Choice(ROLES), default=ROLES[0], help=f"brokerRole. Default: {ROLES[0]}.")
+@click.option("--name", metavar="NAME", help="brokerName; a slave has its master's. Default: the folder's name.")
+@click.option(
+    "--id", "number", type=click.IntRange(0), metavar="N",
+    help="brokerId: 0 for a master, a different number for each slave. Default: 0, or 1 for a slave.",
+)  # fmt: skip
+@click.option("--port", type=click.IntRange(3, 65534), default=LISTEN_PORT, metavar="PORT",
+              help=f"listenPort. Default: {LISTEN_PORT}.")  # fmt: skip
+@click.option("-n", "--namesrvAddr", "--namesrv", "namesrv", metavar=SERVERS,
+              help="Name servers to register at, separated by `;`. Default: none.")  # fmt: skip
+@click.option("--master", metavar="HOST:PORT",
+              help="For a slave: its master's HA port. Default: the address that the name servers give.")  # fmt: skip
+@click.option("--user", metavar="USER", help="User the service runs as. Default: the current user.")
+@form("Print one JSON object.")
 def init(
     directory: Path, role: str, name: str | None, number: int | None, port: int, namesrv: str | None,
     master: str | None, user: str | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Write DIRECTORY/broker.properties and DIRECTORY/slipstream.service for a new broker; nothing is overwritten.
+    """Write the files of a new broker: properties and systemd unit.
 
-    The store will lie in DIRECTORY/store. What the file leaves out has its default, which stands there as a comment.
+    The files are DIRECTORY/broker.properties and DIRECTORY/slipstream.service; existing files are not overwritten. The
+    store will be in DIRECTORY/store. Each key at its default value is a comment in the properties file.
     """
     from engine.settings.config import from_mapping
 
     directory = directory.absolute()
     is_slave = role == "SLAVE"
     if is_slave and not (master or namesrv):
-        raise click.UsageError("a slave must find its master: --master HOST:PORT, or --namesrv HOST:PORT")
+        raise click.UsageError("a slave needs its master's address; give --master HOST:PORT or --namesrv HOST:PORT")
     if user is not None and not USER.fullmatch(user):
-        raise click.UsageError(f"--user {user!r} is no user's name")
+        raise click.UsageError(f"--user {user!r} is not a valid user name")
     if master and not is_slave:
-        raise click.UsageError("--master is a slave's: give --role SLAVE, too")
+        raise click.UsageError("--master is for a slave; also give --role SLAVE")
     given = {
         "brokerName": name or directory.name, "brokerId": int(is_slave) if number is None else number,
         "brokerRole": role, "listenPort": port, "storePathRootDir": directory / "store", "namesrvAddr": namesrv,
@@ -70,7 +78,7 @@ def init(
     properties, unit = directory / "broker.properties", directory / UNIT_NAME
     for path in (properties, unit):
         if path.exists() or path.is_symlink():
-            raise click.UsageError(f"{path} is there already and stays as it is: name another folder, or remove it")
+            raise click.UsageError(f"{path} already exists and is not overwritten; use another folder, or remove it")
     directory.mkdir(parents=True, exist_ok=True)
     whose = getpass.getuser() if user is None else user
     for path, text in (
@@ -98,7 +106,7 @@ def _properties(settings: dict[str, str]) -> str:
     from engine.settings.key_names import BY_NAME
 
     lines = [
-        "# A broker of Slipstream. Keys are RocketMQ's; a line without `#` differs from the default or was asked for."
+        "# Settings of a Slipstream broker, with RocketMQ's keys. Lines without `#` are set; the others show defaults."
     ]
     for heading, names in SHOWN:
         lines += ["", f"# -- {heading}"]

@@ -10,35 +10,38 @@ import click
 from engine.errors import StartRefused
 from store.compat import LINES, OF_NAME_SERVERS
 from tools.common.given_path import GivenPath
-from tools.run.serving_commands import ServerCommand
 
 KV_FILE, PORT = "kvConfig.json", 9876
-EVERY_HOST = "0.0.0.0"  # a file does not say which brokers it is for: brokers on all hosts may be meant
+EVERY_HOST = "0.0.0.0"  # its file does not say which hosts it serves
 
 
-@click.command(cls=ServerCommand)
-@click.option("-c", "--config", "file", type=GivenPath(), help="A properties file: listenPort, bindAddress, ...")
-@click.option("--host", "--bind-address", help="The address to listen on (bindAddress). Else all of this host's.")
-@click.option("--port", type=click.IntRange(0, 65535), help="listenPort, else 9876. 0: any that is free.")
-@click.option(
-    "--compat", type=click.Choice(list(LINES)), default=OF_NAME_SERVERS, show_default=True, help="As which version."
-)
-@click.option(
-    "--directory", type=GivenPath(path_type=Path, file_okay=False), default=Path.home() / "namesrv",
-    show_default="~/namesrv", help=f"Where {KV_FILE} lies, unless kvConfigPath says so.",
-)  # fmt: skip
-@click.option("--order-message-enable", is_flag=True, help="orderMessageEnable: routes say which topics are ordered.")
-@click.option("--support-acting-master", is_flag=True, help="supportActingMaster (5): slaves may stand in.")
+@click.command()
+@click.option("-c", "--config", "file", type=GivenPath(), metavar="FILE",
+              help="Properties file with listenPort, bindAddress and other keys. Default: none.")  # fmt: skip
+@click.option("--host", "--bind-address", metavar="ADDRESS",
+              help="bindAddress, the address to listen on. Default: the file's, else all addresses.")  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65535), metavar="PORT",
+              help=f"listenPort; 0 for any free port. Default: the file's, else {PORT}.")  # fmt: skip
+@click.option("--compat", type=click.Choice(list(LINES)), default=OF_NAME_SERVERS,
+              help=f"RocketMQ version whose behaviour to follow. Default: {OF_NAME_SERVERS}.")  # fmt: skip
+@click.option("--directory", type=GivenPath(path_type=Path, file_okay=False), default=Path.home() / "namesrv",
+              help=f"Directory of {KV_FILE}, if the file has no kvConfigPath. Default: ~/namesrv.")  # fmt: skip
+@click.option("--order-message-enable", is_flag=True,
+              help="orderMessageEnable: include in routes the order of queues of ordered topics.")  # fmt: skip
+@click.option("--support-acting-master", is_flag=True,
+              help="supportActingMaster (5): let a slave stand in for a missing master.")  # fmt: skip
 def namesrv(
     file: str | None, host: str | None, port: int | None, compat: str, directory: Path, order_message_enable: bool,
     support_acting_master: bool,
 ) -> int:  # fmt: skip
-    """Run a name server: brokers register there, clients ask it where topics are.
+    """Run a name server until it is stopped.
 
-    Once it serves, one line that begins with `ready:` goes to standard output. With --detach the exit code is 0 then,
-    else that of the name server. Nobody is asked for a name: the file's
-    remotingAllowList, registerAllowList and adminAllowList say which addresses may connect, register, change.
-    Without a terminal SIGHUP has it read its file again; without a file, or with a terminal that goes, it stops.
+    Brokers register there, and clients ask it which brokers have a topic. Once it serves, it writes one line that
+    begins with `ready:` to standard output. It does not authenticate clients; remotingAllowList, registerAllowList and
+    adminAllowList in its file list the addresses that may connect, register and change settings.
+
+    Without a terminal, SIGHUP makes it read its file again. Without a file, or when its terminal closes, SIGHUP stops
+    it.
     """
     written = _written(file)
     from engine.net.listeners import bind_address, listen
@@ -56,7 +59,7 @@ def namesrv(
     from engine.settings.name_server_keys import log_settings_of
 
     how = server_tls(written.get("tls_server_mode", TlsMode.PERMISSIVE), written.get("tls_config_file"))
-    from tools.run.namesrv import serve  # loading takes a while: what keeps it from serving is reported before
+    from tools.run.namesrv import serve  # slow to load: what stops a start is reported before
     from tools.run.namesrv_file import NameServerFile
 
     flags = {"order_message_enable": order_message_enable, "support_acting_master": support_acting_master}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 INTERRUPTED = 130
+BATCH, TIMEOUT_SECONDS = 1000, 10.0
 
 
 class Interrupt:
@@ -57,20 +58,20 @@ class Interrupt:
 
 
 class LineRefused(Exception):
-    """Raised for a line that cannot be a message; those before it were sent, none behind it.
+    """Raised for a line that cannot be a message. The lines before it were sent, the lines after it were not.
 
-    Next: change the line that is named, and go on from it.
+    Next: correct the line that the error names, and send the rest of the file from that line on.
     """
 
     code = "MESSAGE_ILLEGAL"
 
     def __init__(self, source: str, number: int, why: str) -> None:
-        before = f"the {number - 1:,} before it were sent, none behind it" if number > 1 else "nothing was sent"
+        before = f"the {number - 1:,} lines before it were sent" if number > 1 else "nothing was sent"
         super().__init__(f"{source}, line {number:,}: {why.removesuffix('; nothing was sent')}; {before}")
 
 
 class PutToSlave(Exception):
-    """Raised for the store of a slave: it takes messages from its master alone.
+    """Raised for the store of a slave, which receives messages only from its master.
 
     Next: `slipstream produce --store STORE` on the master's host.
     """
@@ -79,8 +80,8 @@ class PutToSlave(Exception):
 
     def __init__(self, store: str, master: str) -> None:
         super().__init__(
-            f"{store}: its broker is a slave, which takes messages from its master alone; put them there"
-            f" (its HA address is {master}), on that host: `slipstream produce --store` with the master's store"
+            f"{store}: its broker is a slave, which receives messages only from its master (HA address {master}); run"
+            " `slipstream produce --store` with the master's store on the master's host"
         )
 
 
@@ -104,7 +105,7 @@ class Lines:
                 yield batch
                 self.number += len(batch)
             if len(rest) > self._line_bytes_max + 1:  # it may end in a carriage return
-                self.refuse(0, f"more than {self._line_bytes_max} bytes without an end, and maxMessageSize is that")
+                self.refuse(0, f"more than {self._line_bytes_max} bytes without a line end, the limit maxMessageSize")
         if rest:
             yield [rest]
 
@@ -139,7 +140,7 @@ class Tally:
         parts = [f"{sent} acknowledged ({self.bytes:,} bytes, {acknowledged / seconds:,.0f}/s)"]
         parts += [f"{n:,} appended with {status}" for status, n in self.statuses.items() if status != "PUT_OK" and n]
         if self.empty_lines:
-            parts.append(f"{self.empty_lines:,} empty lines skipped, as RocketMQ has no empty messages")
+            parts.append(f"{self.empty_lines:,} empty lines skipped: RocketMQ has no empty messages")
         return "; ".join(parts)
 
     def json(self, *, interrupted: bool = False) -> str:
@@ -152,21 +153,26 @@ class Tally:
 
 
 @click.command()
-@click.option("--store", required=True, type=GivenPath(file_okay=False), help="The store of a running master.")
-@click.option("-t", "--topic", required=True, shell_complete=topics, help="Letters, digits, and any of %|-_ .")
-@click.option("--tag", help="The tag of every message.")
-@click.option("--key", help="The key of every message.")
-@click.option("--batch", default=1000, show_default=True, type=click.IntRange(1, 100_000), help="Messages at a time.")
-@click.option("--timeout", default=10.0, show_default=True, type=click.FloatRange(0.001), help="Seconds for a batch.")
-@form("One JSON object.")
-@click.argument("files", nargs=-1, type=GivenPath(exists=True, dir_okay=False))
+@click.option("--store", required=True, type=GivenPath(file_okay=False), metavar="STORE",
+              help="Store of a running master on this host.")  # fmt: skip
+@click.option("-t", "--topic", required=True, shell_complete=topics, metavar="TOPIC",
+              help="Topic of all messages: letters, digits, and % | - _ only.")  # fmt: skip
+@click.option("--tag", metavar="TAG", help="Tag of all messages. Default: none.")
+@click.option("--key", metavar="KEY", help="Key of all messages. Default: none.")
+@click.option("--batch", default=BATCH, type=click.IntRange(1, 100_000), metavar="N",
+              help=f"Number of messages in a batch. Default: {BATCH}.")  # fmt: skip
+@click.option("--timeout", default=TIMEOUT_SECONDS, type=click.FloatRange(0.001), metavar="SECONDS",
+              help=f"Give up on a batch after this many seconds. Default: {TIMEOUT_SECONDS:g}.")  # fmt: skip
+@form("Print one JSON object.")
+@click.argument("files", metavar="[FILES]", nargs=-1, type=GivenPath(exists=True, dir_okay=False))
 def produce(
     store: str, topic: str, tag: str | None, key: str | None, batch: int, timeout: float, files: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Append lines of files, or of standard input, as messages: one message a line.
+    """Append lines as messages to the broker on a local store.
 
-    Ends with 1 when a message was appended but not acknowledged as the broker's settings ask (FLUSH_SLAVE_TIMEOUT...).
+    Each line of FILES, or of standard input, is one message. The exit code is 1 if a message was appended but
+    acknowledged with less than the broker's settings ask for, for example with FLUSH_SLAVE_TIMEOUT.
     """
     from store.reading.extent import require_running
 
@@ -246,7 +252,7 @@ def _inputs(files: tuple[str, ...]) -> Iterator[tuple[int, str]]:
     """A descriptor for each file in turn, or standard input, and its name."""
     if not files:
         if os.isatty(0):
-            click.echo("reading messages from this terminal, one a line; Ctrl-D ends", err=True)
+            click.echo("reading messages from this terminal, one per line; press Ctrl-D to end", err=True)
         yield 0, "standard input"
     for name in files:
         fd = os.open(name, os.O_RDONLY)

@@ -11,19 +11,23 @@ from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
 from tools.common.moments import Moment
 from tools.common.output_form import form
+from tools.common.tls import SERVERS, SERVERS_HELP, TLS_HELP
 
-NAMES_HELP = "Name servers, host:port;..."
-TOPIC = click.option("-t", "--topic", required=True, help="Which topic.")
+TIMEOUT_SECONDS = 5.0
+TOPIC = click.option("-t", "--topic", required=True, metavar="TOPIC", help="The topic.")
 
 
 def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say which brokers to reach, with TLS and timeout."""
+    """Add the options that name the brokers to connect to."""
     for option in (
-        click.option("--timeout", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Seconds."),
-        click.option("--tls-config", help="TLS, with this tls.properties file of RocketMQ."),
-        click.option("-b", "--broker", "--brokerAddr", "broker", metavar="HOST:PORT", help="Of one broker alone."),
-        click.option("-n", "--namesrvAddr", "name_servers", envvar="NAMESRV_ADDR", default="", help=NAMES_HELP),
-    ):
+        click.option("--timeout", type=click.FloatRange(0.1, 600), default=TIMEOUT_SECONDS, metavar="SECONDS",
+                     help=f"Give up on each request after this many seconds. Default: {TIMEOUT_SECONDS:g}."),
+        click.option("--tls-config", metavar="FILE", help=TLS_HELP),
+        click.option("-b", "--broker", "--brokerAddr", "broker", metavar="HOST:PORT",
+                     help="Use only this broker. Default: all brokers of the topic, from the name servers."),
+        click.option("-n", "--namesrvAddr", "name_servers", envvar="NAMESRV_ADDR", default="", metavar=SERVERS,
+                     help=SERVERS_HELP),
+    ):  # fmt: skip
         command = option(command)
     return command
 
@@ -51,31 +55,38 @@ def _property(_context: click.Context, _option: click.Parameter, values: tuple[s
 @click.argument("file", type=GivenPath(), required=False)
 @TOPIC
 @reaching
-@click.option("--tag", help="Of every message.")
-@click.option("--key", help="Of every message.")
-@click.option("--property", "extra", multiple=True, metavar="NAME=VALUE", callback=_property, help="May be repeated.")
-@click.option("--whole", is_flag=True, help="The file is one message; else each of its lines is.")
-@form("One JSON object for each message.")
+@click.option("--tag", metavar="TAG", help="Tag of all messages. Default: none.")
+@click.option("--key", metavar="KEY", help="Key of all messages. Default: none.")
+@click.option("--property", "extra", multiple=True, metavar="NAME=VALUE", callback=_property,
+              help="Property of all messages; repeatable. Default: none.")  # fmt: skip
+@click.option("--whole", is_flag=True, help="Send the whole input as one message, instead of one message per line.")
+@form("Print one JSON object for each message.")
 @done_by("tools.run.send:send", "tools.client.usage:send")
 def send() -> None:
-    """Send the lines of FILE, or of standard input, as messages to a topic's brokers."""
+    """Send lines as messages to any RocketMQ broker.
+
+    Each line of FILE, or of standard input, is one message.
+    """
 
 
 @click.command()
-@click.option("-g", "--group", required=True, help="Which consumer group.")
+@click.option("-g", "--group", required=True, metavar="GROUP", help="The consumer group.")
 @TOPIC
 @reaching
-@click.option("--tag", "tags", default="*", show_default=True, help="a || b: only messages with one of these tags.")
+@click.option("--tag", "tags", default="*", metavar="TAGS",
+              help="Only messages with one of these tags, such as `a || b`. Default: * (all).")  # fmt: skip
 @click.option(
-    "--from", "begin", type=Beginning(), default="last", show_default=True, metavar="first|last|TIME",
-    help="Where a group begins that has no offsets yet; a time as -1h, or 2026-11-21T08:30:00Z.",
+    "--from", "begin", type=Beginning(), default="last", metavar="first|last|TIME",
+    help="Where a group without offsets begins; TIME is such as -1h or 2026-11-21T08:30:00Z. Default: last.",
 )  # fmt: skip
-@click.option("--count", type=click.IntRange(1), help="End after so many messages.")
-@click.option("--follow", is_flag=True, help="Wait for more at the queues' ends, until Ctrl-C.")
-@form("One JSON object for each message, with its properties.")
+@click.option("--count", type=click.IntRange(1), metavar="N",
+              help="Exit after this many messages. Default: no limit.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="At the end of the queues, wait for more until Ctrl-C.")
+@form("Print one JSON object for each message, with its properties.")
 @done_by("tools.run.consume:consume", "tools.client.usage:consume")
 def consume() -> None:
-    """Consume a topic as a member of a group: print bodies, commit offsets. Other members have their share of queues.
+    """Consume a topic as a member of a consumer group.
 
-    Without --follow it ends when all of its queues were read to their ends.
+    Prints bodies and commits offsets. Other members of the group share the queues. Without --follow the command exits
+    when it has read all of its queues to their ends.
     """

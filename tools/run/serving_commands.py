@@ -23,14 +23,14 @@ class ServerCommand(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += [
-            click.Option(["--detach"], is_flag=True, help="Start it in the background; return once it serves."),
+            click.Option(["--detach"], is_flag=True, help="Start in the background; return once it serves."),
             click.Option(
-                ["--log-file"], type=GivenPath(path_type=Path, dir_okay=False),
+                ["--log-file"], type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
                 help=f"With --detach: append its output to this file. Default: {self.name}.log in the current folder.",
             ),
             click.Option(
-                ["--pid-file"], type=GivenPath(path_type=Path, dir_okay=False),
-                help="With --detach: write its process number to this file. `kill` that process to stop it.",
+                ["--pid-file"], type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
+                help="With --detach: write its process number to this file; stop it with `kill`. Default: no file.",
             ),
         ]  # fmt: skip
 
@@ -64,27 +64,28 @@ def _typed(ctx: click.Context) -> list[str]:
     return [*options, "--", *arguments]
 
 
-@click.command(epilog="Exit codes: 0 it is so; 1 it is not so in time, or a port is taken; 3 no broker serves in time.")
+@click.command(epilog="Exit codes: 0 success; 1 not in time, or a port is taken; 3 no broker serves in time")
 @STORE
 @click.option(
-    "--for", "wanted", type=WANTED, default="serves", show_default=True,
-    help="serves: clients are served. ready: as /readyz, a slave follows its master. well: nothing is wrong.",
+    "--for", "wanted", type=WANTED, default="serves",
+    help="What to wait for. serves: clients are served; ready: as /readyz, a slave also follows its master; "
+    "well: nothing is wrong. Default: serves.",
 )  # fmt: skip
 @click.option(
-    "--timeout", type=click.FloatRange(0), default=START_SECONDS, show_default=True, metavar="SECONDS",
-    help="Give up after this many seconds.",
+    "--timeout", type=click.FloatRange(0), default=START_SECONDS, metavar="SECONDS",
+    help=f"Give up after this many seconds. Default: {START_SECONDS:g}.",
 )  # fmt: skip
 @done_by("tools.run.serving:wait")
 def wait() -> None:
-    """Wait until the broker on STORE serves."""
+    """Wait until the broker on STORE serves clients."""
 
 
-@click.command(epilog="Exit codes: 0 it has ended; 1 not in time; 3 no broker runs there.")
+@click.command(epilog="Exit codes: 0 the broker has ended; 1 not in time; 3 no broker runs there")
 @STORE
 @click.option(
-    "--timeout", type=click.FloatRange(0), default=START_SECONDS, show_default=True, metavar="SECONDS",
-    help="Give up waiting after this many seconds; the broker goes on stopping.",
+    "--timeout", type=click.FloatRange(0), default=START_SECONDS, metavar="SECONDS",
+    help=f"Give up waiting after this many seconds; the broker continues to stop. Default: {START_SECONDS:g}.",
 )  # fmt: skip
 @done_by("tools.run.serving:stop")
 def stop() -> None:
-    """Stop the broker on STORE in order, and wait for its end."""
+    """Stop the broker on STORE and wait until it has ended."""

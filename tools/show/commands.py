@@ -15,11 +15,11 @@ from tools.common.lazy_group import SuggestingGroup, done_by
 from tools.common.output_form import form
 
 STORE = click.argument("store", type=GivenPath(file_okay=False))
-WATCH = click.option("--watch", is_flag=True, help="Again each second, until Ctrl-C or until the broker has ended.")
+WATCH = click.option("--watch", is_flag=True, help="Repeat every second until Ctrl-C or until the broker ends.")
 
 
 def shown_by(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
-    """Make a command like `done_by`, for a store's running broker; without one, it fails before the view is loaded."""
+    """Do what `done_by` does, but first raise NoBroker if no broker runs on `store`, before the view is loaded."""
 
     def declared(declaration: Callable[[], None]) -> Callable[..., Any]:
         show = done_by(where)(declaration)
@@ -39,49 +39,59 @@ def shown_by(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
 @click.command(epilog=EPILOG)
 @STORE
 @WATCH
-@click.option("--ready", "question", flag_value="ready", help="Exit with 1 only while it does not serve, as /readyz.")
+@click.option(
+    "--ready", "question", flag_value="ready",
+    help="Exit with 1 only if the broker does not serve, as /readyz does.",
+)  # fmt: skip
 @click.option(
     "--alive", "question", flag_value="alive",
-    help="Exit with 1 only when a restart or a new disk is needed, as /healthz.",
+    help="Exit with 1 only if the broker needs a restart or a new disk, as /healthz does.",
 )  # fmt: skip
-@form("One JSON object.")
+@form("Print one JSON object.")
 @shown_by("tools.show.status:show")
 def status() -> None:
-    """Show the broker that runs on STORE: what is wrong, lag of its replicas, put rates, processes."""
+    """Show what is wrong, replicas, rates and processes of a broker.
+
+    STORE is the store of a running broker on this host.
+    """
 
 
 @click.command()
 @STORE
 @WATCH
-@form("One JSON object: label to kind, owner and value.")
+@form("Print one JSON object: label to kind, owner and value.")
 @shown_by("tools.show.counters:show")
 def counters() -> None:
-    """Show all counters of the broker that runs on STORE; no process of it is asked or disturbed."""
+    """Show all counters of the broker that runs on STORE.
+
+    Reads shared memory only; no process of the broker is interrupted.
+    """
 
 
 @click.command()
 @STORE
 @WATCH
-@form("One JSON object, with RocketMQ's runtime names in it.")
+@form("Print one JSON object, which includes RocketMQ's runtime names.")
 @shown_by("tools.show.stats:show")
 def stats() -> None:
-    """Show what was put into the broker that runs on STORE: counts, rates, latencies, topics."""
+    """Show put counts, rates, latencies and topics of the broker that runs on STORE."""
 
 
 @click.command()
 @STORE
 @WATCH
-@form("One JSON object.")
+@form("Print one JSON object.")
 @shown_by("tools.show.clients:clients")
 def clients() -> None:
-    """Show who is connected to the broker that runs on STORE, and for which groups."""
+    """Show the clients connected to the broker that runs on STORE, with their groups."""
 
 
 @click.command()
 @STORE
-@click.option("-g", "--group", shell_complete=named_groups, help="Only this one, with its members and queues.")
+@click.option("-g", "--group", shell_complete=named_groups, metavar="GROUP",
+              help="Show only this group, with its members and queues. Default: all groups.")  # fmt: skip
 @WATCH
-@form("One JSON object, with every queue.")
+@form("Print one JSON object, with every queue.")
 @shown_by("tools.show.clients:groups")
 def groups() -> None:
     """Show the consumer groups of the broker that runs on STORE: members, queues, offsets, lag."""
@@ -89,21 +99,28 @@ def groups() -> None:
 
 @click.group(cls=SuggestingGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def ha() -> None:
-    """Show replication: what an acknowledgement means, how each replica is doing."""
+    """Explain acknowledgements and show the state of each replica."""
 
 
 @ha.command()
 @click.argument("target", type=GivenPath())
-@form("One JSON object.")
+@form("Print one JSON object.")
 @done_by("tools.show.ha_explanation:explain")
 def explain() -> None:
-    """Say what each answer to a put means: of the broker that runs on the store TARGET, or of the file TARGET."""
+    """Explain what each answer to a put means.
+
+    TARGET is the store of a running broker, or a broker.properties file.
+    """
 
 
 @ha.command("status", epilog=f"{WELL_OR_NOT}.")
 @STORE
 @WATCH
-@form("One JSON object.")
+@form("Print one JSON object.")
 @shown_by("tools.show.ha:status")
 def ha_status() -> None:
-    """Show each replica of the broker on STORE: state, reason code, lag, rate, time to catch up, rejected reports."""
+    """Show state, lag and rate of each replica.
+
+    STORE is the store of a running broker. Each replica has a reason code, its time to catch up and its rejected
+    reports.
+    """

@@ -6,27 +6,28 @@ import click
 
 from tools.show.commands import STORE, shown_by
 
-WAIT_SECONDS = 60.0
+INTERVAL_SECONDS, WAIT_SECONDS = 2.0, 60.0
 
 
 @click.command(
-    epilog="Keys: 1 to 5 and Tab choose a view, up and down a row, Enter looks at it closely, Esc goes back, s sorts by"
-    " the next column, r the other way round, / filters by name, Space stops the clock, h helps, q quits. Colours are"
-    " left out where NO_COLOR is set; the mouse stays the terminal's."
+    epilog="Keys: 1 to 5 and Tab choose a view, up and down choose a row, Enter opens it, Esc returns, s sorts by"
+    " the next column, r reverses the order, / filters by name, Space pauses, h shows help, q quits."
+    " NO_COLOR turns colours off."
 )
 @STORE
-@click.option("--once", is_flag=True, help="Print one snapshot as text and end; needs no terminal.")
+@click.option("--once", is_flag=True, help="Print one view as text and exit; needs no terminal.")
 @click.option(
-    "-i", "--interval", type=click.FloatRange(0.2, 60.0), default=2.0, show_default=True,
-    help="Seconds between two looks.",
-)
+    "-i", "--interval", type=click.FloatRange(0.2, 60.0), default=INTERVAL_SECONDS, metavar="SECONDS",
+    help=f"Refresh every SECONDS seconds. Default: {INTERVAL_SECONDS:g}.",
+)  # fmt: skip
 @click.option(
-    "--wait", type=click.FloatRange(0.0, 86_400.0), default=WAIT_SECONDS, show_default=True,
-    help="For how many seconds to wait for a broker that has ended to come back.",
+    "--wait", type=click.FloatRange(0.0, 86_400.0), default=WAIT_SECONDS, metavar="SECONDS",
+    help=f"When the broker ends, wait this many seconds for it to start again. Default: {WAIT_SECONDS:g}.",
 )  # fmt: skip
 @shown_by("tools.top.run:run")
 def top() -> None:
-    """Show the broker that runs on STORE, live: pipeline, replicas, topics, producers, consumer groups, roles.
+    """Watch the broker on STORE live in the terminal.
 
-    All is read from its shared memory; only for the members of a group that is looked at closely the broker is asked.
+    Views: pipeline, replicas, topics, producers, consumer groups, roles. Reads shared memory only; the broker itself is
+    queried only for the members of a group that you open.
     """

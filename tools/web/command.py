@@ -8,24 +8,30 @@ import click
 
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
-from tools.common.tls import TLS_CONFIG
+from tools.common.tls import SERVERS, TLS_CONFIG, TLS_HELP
 
 STORES_MAX = 16
+HOST, PORT = "127.0.0.1", 8911
 
 
-@click.command(epilog="It reads what the other commands read; --allow-digest is the one thing that it may write.")
-@click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=GivenPath(path_type=Path))
-@click.option("--port", type=click.IntRange(0, 65535), default=8911, show_default=True, help="0: any free one.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="An address of this machine to listen on.")
-@click.option("--expose", is_flag=True, help="Listen on a --host that others reach; the token crosses the network.")
-@click.option("--name", "names", multiple=True, help="With --expose: a host name that browsers may use; repeatable.")
-@click.option("-n", "--namesrvAddr", "name_servers", default="", help="host:port;... whose brokers are shown, too.")
-@click.option("--allow-digest", is_flag=True, help="Let the page write STORE's digests (`slipstream log digest`).")
-@click.option("--tls-config", envvar=TLS_CONFIG, help="TLS to name servers and brokers: RocketMQ's tls.properties.")
+@click.command(epilog="The console only reads. The one exception is --allow-digest.")
+@click.argument("stores", metavar="STORES", nargs=-1, required=True, type=GivenPath(path_type=Path))
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, metavar="PORT",
+              help=f"Port to listen on; 0 for any free port. Default: {PORT}.")  # fmt: skip
+@click.option("--host", default=HOST, metavar="ADDRESS", help=f"Address of this host to listen on. Default: {HOST}.")
+@click.option("--expose", is_flag=True,
+              help="Listen on a --host that other hosts can reach; the token crosses the network.")  # fmt: skip
+@click.option("--name", "names", multiple=True, metavar="NAME",
+              help="With --expose: host name that browsers may use; repeatable. Default: none.")  # fmt: skip
+@click.option("-n", "--namesrvAddr", "name_servers", default="", metavar=SERVERS,
+              help="Name servers whose brokers are also shown, separated by `;`. Default: none.")  # fmt: skip
+@click.option("--allow-digest", is_flag=True, help="Let the page write digests, as `slipstream log digest` does.")
+@click.option("--tls-config", envvar=TLS_CONFIG, metavar="FILE", help=TLS_HELP)
 @done_by("tools.web.server:serve")
 def web() -> None:
-    """Serve a console for the STOREs in a browser: pipeline, segments, latencies, lag, topics, messages, checks.
+    """Serve a console for stores and brokers to a browser.
 
-    A store without a broker shows its segments and messages. The address that is printed has a token in it: who has it
-    may read the stores' messages. Ends with Ctrl-C.
+    STORES are one or more store directories. The console shows pipeline, segments, latencies, lag, topics, messages and
+    checks; for a store without a broker, segments and messages. The printed address contains a token, and everybody who
+    has it can read the messages. Ctrl-C stops the console.
     """
