@@ -13,12 +13,12 @@ HEAD = """# Counters
 Written from `engine/board/cursors.py` by `python -m engine.board.counter_map > docs/counters.md`. `slipstream counters
 STORE` shows the values of a running broker.
 
-An offset is an end: the first byte not yet done. Times in ms are of the monotonic clock, a message's excepted. One
-process writes a word, after the supervisor set some before it forked. Where two are named, it is one in a master and
-another in a slave, or the parent once its child is dead. Several at a time write only the two bells, which carry no
-information, and `confirm_offset`, which is raised by an atomic maximum.
+An offset is the first byte that is not handled yet. Times in ms are of the monotonic clock, except times of messages.
+One process writes each counter; the supervisor sets some of them before it forks. Where two writers are named, one
+writes on a master and the other on a slave, or the parent writes after its child has died. Only the two bells, whose
+value means nothing, and `confirm_offset`, which is raised by an atomic maximum, have several writers at a time.
 
-| counter | kind | written by | followed by | what it says |
+| counter | kind | written by | followed by | meaning |
 |---|---|---|---|---|
 """
 GROUPS: tuple[type[Group], ...] = (

@@ -93,28 +93,28 @@ class HaConnectionCursors(Group):
 
     prefix = "ha.{}."
     state = One("gauge", "sender.{}|ha_listener", "group_transfer, status", "a HaSlotState")
-    slave_request_offset = One("gauge", "sender.{}", "status", "what the slave reported first")
-    next_transfer_offset = One("gauge", "sender.{}", "status", "sent up to here; <= max_physical_offset")
+    slave_request_offset = One("gauge", "sender.{}", "status", "offset of the slave's first report")
+    next_transfer_offset = One("gauge", "sender.{}", "status", "end of what was sent; <= max_physical_offset")
     slave_ack_offset = One(
         "gauge", "sender.{}", "group_transfer, ha_listener, status",
-        "what the slave reported last; <= next_transfer_offset; never falls, or the connection ends",
+        "offset of the slave's last report; <= next_transfer_offset; a lower one ends the connection",
     )  # fmt: skip
     held_offset = One(
-        "gauge", "sender.{}", "group_transfer", "what of slave_ack_offset the slave is shown to hold: what is confirmed"
+        "gauge", "sender.{}", "group_transfer", "end of the bytes that this slave is known to have received"
     )
     transferred_bytes = One("gauge", "sender.{}", "status", "bytes of the log sent on this connection")
-    acks_rejected = One("gauge", "sender.{}|ha_listener", "status", "reports that could not be true")
-    last_read_ms = One("gauge", "sender.{}", "status, ha_listener", "when the slave was last heard")
-    connected_at_ms = One("gauge", "sender.{}", "status", "since when it is connected")
-    peer_address = Address("gauge", "sender.{}", "group_transfer, status", "where the slave is", label="peer")
-    identity = One("gauge", "sender.{}", "group_transfer, status", "the number of who it says to be; 0: it did not say")
+    acks_rejected = One("gauge", "sender.{}|ha_listener", "status", "impossible reports")
+    last_read_ms = One("gauge", "sender.{}", "status, ha_listener", "time of the slave's last bytes")
+    connected_at_ms = One("gauge", "sender.{}", "status", "start of the connection")
+    peer_address = Address("gauge", "sender.{}", "group_transfer, status", "address of the slave", label="peer")
+    identity = One("gauge", "sender.{}", "group_transfer, status", "number of its claimed identity; 0: none claimed")
     identity_state = One("gauge", "sender.{}", "group_transfer, status", "an IdentityState")
-    broker_id = One("gauge", "sender.{}", "status", "its brokerId; -1: it did not say")
-    flushed_offset = One("gauge", "sender.{}", "status", "what it has on disk; -1: it is not asked")
-    remoting = Address("gauge", "sender.{}", "clients", "where the slave answers clients, if it said so")
-    wake = One("gauge", "sender.{}", "its sender's other half", "moved when the half that writes is to look again")
-    reason = One("gauge", "sender.{}|ha_listener", "status", "the CloseReason of the slot's last connection")
-    ended_at_ms = One("gauge", "sender.{}|ha_listener", "status", "when that ended")
+    broker_id = One("gauge", "sender.{}", "status", "its brokerId; -1: not sent")
+    flushed_offset = One("gauge", "sender.{}", "status", "end of what it has on disk; -1: not requested")
+    remoting = Address("gauge", "sender.{}", "clients", "the slave's address for clients, if it sent one")
+    wake = One("gauge", "sender.{}", "its sender's other half", "changed to wake the half that writes")
+    reason = One("gauge", "sender.{}|ha_listener", "status", "CloseReason of the slot's last connection")
+    ended_at_ms = One("gauge", "sender.{}|ha_listener", "status", "end of the slot's last connection")
 
     def __init__(self, counters: Counters, slot: int) -> None:
         super().__init__(counters, slot)
@@ -131,13 +131,13 @@ class HaClientCursors(Group):
 
     prefix = "ha_client."
     state = One("gauge", "receiver", "status", "an HaClientState")
-    last_read_ms = One("gauge", "receiver", "status", "when the master was last heard")
-    last_write_ms = One("gauge", "receiver", "status", "when it was last reported to")
+    last_read_ms = One("gauge", "receiver", "status", "time of the master's last bytes")
+    last_write_ms = One("gauge", "receiver", "status", "time of the last report")
     transferred_bytes = One("gauge", "receiver", "status", "bytes of the log received")
-    master_address = Address("gauge", "receiver", "status", "where the master sends from", label="master")
-    remoting = Address("gauge", "receiver", "clients", "where the master answers clients, if it said so")
-    reason = One("gauge", "receiver", "status", "the CloseReason of the last connection")
-    ended_at_ms = One("gauge", "receiver", "status", "when that ended")
+    master_address = Address("gauge", "receiver", "status", "the master's HA address", label="master")
+    remoting = Address("gauge", "receiver", "clients", "the master's address for clients, if it sent one")
+    reason = One("gauge", "receiver", "status", "CloseReason of the last connection")
+    ended_at_ms = One("gauge", "receiver", "status", "end of the last connection")
 
     def __init__(self, counters: Counters, ended: dict[CloseReason, Cursor]) -> None:
         super().__init__(counters)
@@ -149,24 +149,24 @@ class FrontCursors(Group):
 
     prefix = "front.{}."
     connections = One("gauge", "front.{}", "status", "connections to both remoting ports")
-    listen_errno = One("gauge", "front.{}", "supervisor, status", "0, or why a remoting port cannot be bound")
-    serving = One("gauge", "front.{}", "supervisor", "0, 1: both ports are bound, 2: and it knows topics and groups")
-    sends = One("tally", "front.{}", "status", "messages that clients sent and the log took")
-    sends_refused = One("tally", "front.{}", "status", "answered SYSTEM_BUSY: flow control, or too long in the queue")
-    sends_in_flight = One("gauge", "front.{}", "status", "sends without an answer")
-    send_wait_ms = One("gauge", "front.{}", "status", "how long the oldest of them waits")
-    ends_in_flight = One("gauge", "front.{}", "clients", "of them, ends of transactions")
-    writer_wait_ms = One("gauge", "front.{}", "clients", "for how long the writer has taken nothing that waits")
+    listen_errno = One("gauge", "front.{}", "supervisor, status", "0, or the error number of an unbound remoting port")
+    serving = One("gauge", "front.{}", "supervisor", "0; 1: both ports are bound; 2: topics and groups are also known")
+    sends = One("tally", "front.{}", "status", "messages of clients that were appended")
+    sends_refused = One("tally", "front.{}", "status", "sends answered SYSTEM_BUSY: flow control, or waited too long")
+    sends_in_flight = One("gauge", "front.{}", "status", "unanswered sends")
+    send_wait_ms = One("gauge", "front.{}", "status", "waiting time of the oldest unanswered send")
+    ends_in_flight = One("gauge", "front.{}", "clients", "ends of transactions without an answer")
+    writer_wait_ms = One("gauge", "front.{}", "clients", "time since the writer took a message while some wait")
     pulls = One("tally", "front.{}", "status", "pulls answered")
-    pulled_messages = One("tally", "front.{}", "status", "messages in their answers")
-    pulled_bytes = One("tally", "front.{}", "status", "and their bytes")
-    pull_longest_ms = One("gauge", "front.{}", "clients", "how long the longest look into a queue took")
-    pulls_held = One("gauge", "front.{}", "status", "pulls that wait for a message")
+    pulled_messages = One("tally", "front.{}", "status", "messages in answers to pulls")
+    pulled_bytes = One("tally", "front.{}", "status", "bytes of messages in answers to pulls")
+    pull_longest_ms = One("gauge", "front.{}", "clients", "longest time to read a queue")
+    pulls_held = One("gauge", "front.{}", "status", "held pulls")
     tls_outcomes = Family(
         {outcome: outcome.name for outcome in TlsOutcome}, "OUTCOME", "tally", "front.{{}}", "status",
-        "connections by what became of their first byte", label="tls.{}",
+        "connections by the outcome of their first byte", label="tls.{}",
     )  # fmt: skip
-    bytes_in_flight = One("gauge", "front.{}", "status", "of requests without an answer, and of answers not taken")
+    bytes_in_flight = One("gauge", "front.{}", "status", "bytes of unanswered requests and unread answers")
 
 
 class Board(Group):
@@ -175,130 +175,130 @@ class Board(Group):
     broker_state = One("gauge", "supervisor", "producers, status", "0 starting, 1 running, 2 stopping")
     min_physical_offset = One(
         "cursor", "housekeeper", "readers, senders, dispatcher, Spark; allocator of an empty slave",
-        "where the log begins; moved before the file below it goes",
+        "beginning of the log; raised before a file below it is deleted",
     )  # fmt: skip
     segment_request_offset = One(
-        "gauge", "writer|receiver", "allocator", "in which segment room is needed; -1: nobody has asked yet"
+        "gauge", "writer|receiver", "allocator", "offset in the segment that is needed next; -1: no request yet"
     )
     allocated_offset = One("cursor", "allocator", "writer, receiver", "every block below it is reserved")
-    allocation_errno = One("gauge", "allocator", "writer, receiver", "0, or why no segment can be made")
+    allocation_errno = One("gauge", "allocator", "writer, receiver", "0, or the error number of a failed allocation")
     max_physical_offset = One(
         "cursor", "writer|receiver", "all",
-        "where the log ends; bytes below it never change; a slave's is the receiver's",
+        "end of the log; bytes below it never change",
     )  # fmt: skip
     recovered_offset = One(
         "gauge", "supervisor", "senders, fronts, transactions",
-        "the log's end when this broker started: no put of it waits for what lies below, no table of it tells of it",
+        "end of the log when this broker started; no put of this run is below it",
     )  # fmt: skip
     flushed_offset = One(
         "cursor", "flusher", "producers, checkpoint", "<= max_physical_offset; moved only after fdatasync succeeded"
     )
     flush_errno = One(
         "gauge", "flusher|supervisor", "producers, writer",
-        "0, or why a flush failed, which is final; the supervisor's once it gave the flusher up",
+        "0, or the error number of a failed flush, which is final",
     )  # fmt: skip
     flush_at_once = One(
-        "gauge", "receiver", "flusher", "1: puts at this slave's master wait until what comes is on this disk"
+        "gauge", "receiver", "flusher", "1: puts at this slave's master wait for this slave's disk"
     )
-    log_flushes = One("tally", "flusher", "status", "how often the log was brought to disk")
+    log_flushes = One("tally", "flusher", "status", "flushes of the log")
     reput_from_offset = One(
-        "cursor", "dispatcher", "Spark, queue flush", "queues and index hold all below; <= max, on a record's boundary"
+        "cursor", "dispatcher", "Spark, queue flush", "queues and index reach up to it; <= max, on a record's end"
     )
-    dispatch_errno = One("gauge", "dispatcher", "status", "0, or why queues and index wait: there is no room for them")
+    dispatch_errno = One("gauge", "dispatcher", "status", "0, or the error number that stops queues and index")
     disk_state = One("gauge", "housekeeper", "producers, status", "0 normal, 1 warning, 2 read-only, 3 full")
-    disk_used_percent = One("gauge", "housekeeper", "status", "how full the fullest of its disks is")
+    disk_used_percent = One("gauge", "housekeeper", "status", "usage of its fullest disk")
     running_flags = One("gauge", "housekeeper", "status", "RocketMQ's bit for a full disk")
     deletion_requests = One(
-        "tally", "clients", "housekeeper", "how often an administrator asked to delete what is expired"
+        "tally", "clients", "housekeeper", "requests of administrators to delete expired files"
     )  # fmt: skip
-    deleted_segments = One("tally", "housekeeper", "status", "segments that expired")
+    deleted_segments = One("tally", "housekeeper", "status", "expired segments that were deleted")
     vanished_files = One(
-        "tally", "housekeeper", "status", "files of log, queues and index that somebody else removed, and the audit saw"
+        "tally", "housekeeper", "status", "files of log, queues and index that another program removed"
     )  # fmt: skip
     confirm_offset = One(
         "gauge", "group_transfer|senders", "producers",
-        "held by as many as are asked for; whoever knows raises it, by an atomic maximum; never falls",
+        "end of what the required number of replicas has; raised by an atomic maximum, never falls",
     )  # fmt: skip
-    in_sync_slaves = One("gauge", "group_transfer", "producers", "distinct slaves that are not too far behind")
+    in_sync_slaves = One("gauge", "group_transfer", "producers", "distinct slaves in sync")
     put_messages = One("tally", "writer", "status", "messages appended")
     put_bytes = One("tally", "writer", "status", "their bytes")
     put_refused = One("tally", "writer", "status", "messages that could not be appended")
-    store_timestamp_ms = One("gauge", "writer|receiver", "status", "when the last record was stored")
+    store_timestamp_ms = One("gauge", "writer|receiver", "status", "store time of the last record")
     ha_listen_port = One("gauge", "ha_listener", "status", "0: slaves are not served yet")
-    own_broker_id = One("gauge", "supervisor", "status", "brokerId of the broker's own file: a promotion leaves it")
+    own_broker_id = One("gauge", "supervisor", "status", "brokerId in the broker's file; no promotion changes it")
     listen_port = One("gauge", "front.0", "status", "0: the port is not served yet")
     ha_server_address = Address(
-        "gauge", "clients", "receiver", "where a slave's name server says its master sends the log from"
+        "gauge", "clients", "receiver", "for a slave: the master's HA address according to the name server"
     )
     metrics_port = One("gauge", "clients", "status", "0: /metrics is not served")
     # engine.board.live_settings: as the file says, which the supervisor noted before it forked, or as set since
     broker_permission = One("gauge", "clients", "producers, fronts, clients", "brokerPermission")
     topics_changes = One(
-        "tally", "clients", "producers", "what topics.json or brokerPermission says may be another since"
+        "tally", "clients", "producers", "changes of topics.json or brokerPermission"
     )
     register_name_server_period_ms = One("gauge", "clients", "clients", "registerNameServerPeriod")
-    delete_when_hours = One("gauge", "clients", "housekeeper", "deleteWhen, a bit an hour")
+    delete_when_hours = One("gauge", "clients", "housekeeper", "deleteWhen, one bit per hour")
     file_reserved_hours = One("gauge", "clients", "housekeeper", "fileReservedTime")
     disk_max_used_space_percent = One("gauge", "clients", "housekeeper", "diskMaxUsedSpaceRatio")
     ha_flow_control_enable = One("gauge", "clients", "senders", "haFlowControlEnable")
     max_ha_transfer_byte_in_second = One("gauge", "clients", "senders", "maxHaTransferByteInSecond")
-    max_ha_catch_up_byte_in_second = One("gauge", "clients", "senders", "maxHaCatchUpByteInSecond; 0: no bound")
-    log_level = One("gauge", "clients", "all", "logLevel, as the standard library numbers them")
+    max_ha_catch_up_byte_in_second = One("gauge", "clients", "senders", "maxHaCatchUpByteInSecond; 0: no limit")
+    log_level = One("gauge", "clients", "all", "logLevel, as a number of the module logging")
     fenced_by_epoch = One(
         "gauge", "senders|clients", "supervisor, status",
-        "0, or the epoch of a newer master that has proved it; raised by an atomic maximum",
+        "0, or the proven epoch of a newer master; raised by an atomic maximum",
     )  # fmt: skip
     reign = One("gauge", "supervisor|clients", "clients, supervisor", "a Reign: whether a promoted master has asked")
     writer_held_ms = One(
-        "gauge", "writer", "clients", "since when the writer, which had stood still, waits until others are asked; or 0"
+        "gauge", "writer", "clients", "since when the resumed writer waits for other brokers; 0: it does not"
     )
     rivals_asked_ms = One(
-        "gauge", "clients", "writer", "when the last question who else is a master began, of those that are answered"
+        "gauge", "clients", "writer", "start of the last answered question for other masters"
     )
     tables_taken_ms = One(
-        "gauge", "clients", "status", "when a slave last had all tables of its master; below 0: none since that moment"
+        "gauge", "clients", "status", "time of a slave's last copy of its master's tables; negative: no copy since then"
     )
-    tables_errno = One("gauge", "clients", "status", "why a table could not be written, an error number; 0: all are")
-    written_base = One("gauge", "writer|receiver", "flusher", "the segment that bytes go into; -1: another, soon")
-    written_inode = One("gauge", "writer|receiver", "flusher", "the inode of its file; 0: not known")
-    unserved_topics = One("gauge", "clients", "status", "topics with an attribute that asks for what this broker lacks")
-    ha_acks_rejected = One("tally", "ha_listener", "status", "acks_rejected of the connections that have ended")
-    writer_bell = One("gauge", "producers", "writer", "a bell: rung after the ring's head was moved")
+    tables_errno = One("gauge", "clients", "status", "0, or the error number of a table that cannot be written")
+    written_base = One("gauge", "writer|receiver", "flusher", "segment that is being written; -1: about to change")
+    written_inode = One("gauge", "writer|receiver", "flusher", "inode of that segment's file; 0: unknown")
+    unserved_topics = One("gauge", "clients", "status", "topics with an attribute that this broker does not support")
+    ha_acks_rejected = One("tally", "ha_listener", "status", "acks_rejected of ended connections")
+    writer_bell = One("gauge", "producers", "writer", "a bell, rung after a ring's head was moved")
     ack_bell = One(
         "gauge", "many", "group_transfer",
-        "a bell: rung by senders and flusher after what they announce, by their parents where they died",
+        "a bell, rung by senders and flusher after they publish, or by their parents if they died",
     )  # fmt: skip
     confirm_offsets = Family(
         {count: str(count) for count in range(2, HA_CONNECTIONS_MAX + 2)}, "COUNT", "gauge", "group_transfer",
-        "producers", "as confirm_offset, for so many replicas; moved with enableAutoInSyncReplicas only",
+        "producers", "confirm_offset for COUNT replicas; used only with enableAutoInSyncReplicas",
         label="confirm_offset.{}",
     )  # fmt: skip
     ha_ended = Family(
-        REASONS, "REASON", "tally", "ha_listener", "status", "how many slaves' connections ended for that reason",
+        REASONS, "REASON", "tally", "ha_listener", "status", "connections of slaves that ended for this reason",
         label="ha_ended.{}",
     )  # fmt: skip
     ha_client_ended = Family(
-        REASONS, "REASON", "tally", "receiver", "status", "how many connections to the master ended for that reason",
+        REASONS, "REASON", "tally", "receiver", "status", "connections to the master that ended for this reason",
         label="ha_client_ended.{}",
     )  # fmt: skip
     heartbeats = Family(
         _BY_PROCESS, "ROLE", "heartbeat", "{}", "supervisor, status",
-        "when its loop turned last, in ms; a stuck one stops", label="heartbeat.{}",
+        "time of its last loop, in ms; stops if the role is stuck", label="heartbeat.{}",
     )  # fmt: skip
-    pids = Family(_BY_PROCESS, "ROLE", "gauge", _parent_of, "status", "0: it does not run", label="pid.{}")
+    pids = Family(_BY_PROCESS, "ROLE", "gauge", _parent_of, "status", "process id; 0: not running", label="pid.{}")
     deaths = Family(
-        _BY_PROCESS, "ROLE", "gauge", _parent_of, "receiver, status", "how often it died within the last minute",
+        _BY_PROCESS, "ROLE", "gauge", _parent_of, "receiver, status", "deaths within the last minute",
         label="deaths.{}",
     )  # fmt: skip
     restarts = Family(
-        _BY_ROLE, "ROLE", "tally", "supervisor", "status", "how often it was started again", label="restarts.{}"
+        _BY_ROLE, "ROLE", "tally", "supervisor", "status", "restarts", label="restarts.{}"
     )
     stuck = Family(
         _BY_ROLE, "ROLE", "gauge", "supervisor", "receiver, status",
-        "how often it died in a row by its own failure at one place", label="stuck.{}",
+        "consecutive deaths by its own failure at one place", label="stuck.{}",
     )  # fmt: skip
     given_up = Family(
-        _BY_ROLE, "ROLE", "gauge", "supervisor", "receiver, status", "1: it is not started again", label="given_up.{}"
+        _BY_ROLE, "ROLE", "gauge", "supervisor", "receiver, status", "1: it will not be restarted", label="given_up.{}"
     )
 
     def __init__(self, counters: Counters) -> None:

@@ -9,12 +9,12 @@ class DelayCursors(Group):
     """The words of the delay role; how far the levels are is in `engine.board.delay_table`."""
 
     prefix = "delay."
-    delivered = One("tally", "delay", "status", "delayed messages that were put where they belong")
-    under_way = One("gauge", "delay", "status", "of them without an answer")
-    refused = One("tally", "delay", "status", "puts that the log did not take: they are tried again")
-    dropped = One("tally", "delay", "status", "messages that can be put nowhere, or whose log has expired")
+    delivered = One("tally", "delay", "status", "delayed messages that were delivered")
+    under_way = One("gauge", "delay", "status", "deliveries without an answer")
+    refused = One("tally", "delay", "status", "deliveries that the log refused; they are retried")
+    dropped = One("tally", "delay", "status", "messages that cannot be delivered, or whose log has expired")
     repeated = One(
-        "tally", "delay", "status", "put again after a death, because nobody knew what became of them: perhaps twice"
+        "tally", "delay", "status", "deliveries repeated after a death of the role, with a possible duplicate"
     )
 
 
@@ -23,15 +23,15 @@ class TransactionCursors(Group):
     consumer offsets of CID_RMQ_SYS_TRANS."""
 
     prefix = "transactions."
-    is_begun = One("gauge", "transactions", "transactions", "1: the offsets below are those of this run")
-    half_offset = One("gauge", "transactions", "transactions, status", "half messages below are done with")
-    op_offset = One("gauge", "transactions", "transactions, status", "op messages below are done with")
-    put_ring = One("gauge", "transactions", "transactions", "in which ring the last put is, and one")
-    put_number = One("gauge", "transactions", "transactions", "under which number")
-    put_offset = One("gauge", "transactions", "transactions", "which half message it stands for")
-    rounds = One("tally", "transactions", "status", "how often half messages were looked at")
-    checks = One("tally", "transactions", "status", "how often a producer was asked (39)")
-    put_back = One("tally", "transactions", "status", "half messages put at their queue's end again")
+    is_begun = One("gauge", "transactions", "transactions", "1: the offsets in the next rows belong to this run")
+    half_offset = One("gauge", "transactions", "transactions, status", "half messages below this offset are decided")
+    op_offset = One("gauge", "transactions", "transactions, status", "op messages below this offset are used")
+    put_ring = One("gauge", "transactions", "transactions", "ring of the last put, plus one")
+    put_number = One("gauge", "transactions", "transactions", "number of the last put")
+    put_offset = One("gauge", "transactions", "transactions", "half message of the last put")
+    rounds = One("tally", "transactions", "status", "rounds over half messages")
+    checks = One("tally", "transactions", "status", "requests to producers (code 39)")
+    put_back = One("tally", "transactions", "status", "half messages moved to the end of their queue")
     given_up = One("tally", "transactions", "status", "half messages moved to TRANS_CHECK_MAX_TIME_TOPIC")
 
 
@@ -41,8 +41,8 @@ class SidecarCursors(Group):
     prefix = "sidecar."
     done_offset = One(
         "gauge", "sidecar", "status",
-        "sealed segments below have side files, or a reason for none; lower while one is built anew",
+        "sealed segments below this offset have side files, or a reason for none; lower during a rebuild",
     )  # fmt: skip
     built = One("gauge", "sidecar", "status", "side files built")
-    refused = One("gauge", "sidecar", "status", "segments that can have none")
-    waits_for = One("gauge", "sidecar", "status", "error number of what it waits for (28: no room); 0: of nothing")
+    refused = One("gauge", "sidecar", "status", "segments that cannot have a side file")
+    waits_for = One("gauge", "sidecar", "status", "error number for which it waits (28: no disk space); 0: not waiting")

@@ -13,15 +13,15 @@ from ipc.counters import Cursor
 
 OF_A_FRONT = (
     (GAUGE, "connections", "Connections to both remoting ports", "connections"),
-    (GAUGE, "pulls_held", "Pulls that wait for a message", "pulls_held"),
-    (GAUGE, "sends_in_flight", "Sends without an answer", "sends_in_flight"),
-    (GAUGE, "send_wait_milliseconds", "How long the oldest of them waits", "send_wait_ms"),
-    (GAUGE, "bytes_in_flight", "Of requests without an answer, and of answers not taken", "bytes_in_flight"),
-    (COUNTER, "sends", "Messages that clients sent and the log took", "sends"),
+    (GAUGE, "pulls_held", "Pulls held until a message arrives", "pulls_held"),
+    (GAUGE, "sends_in_flight", "Unanswered sends", "sends_in_flight"),
+    (GAUGE, "send_wait_milliseconds", "Waiting time of the oldest unanswered send", "send_wait_ms"),
+    (GAUGE, "bytes_in_flight", "Bytes of unanswered requests and unread answers", "bytes_in_flight"),
+    (COUNTER, "sends", "Messages of clients that were appended", "sends"),
     (COUNTER, "sends_refused", "Sends answered SYSTEM_BUSY", "sends_refused"),
     (COUNTER, "pulls", "Pulls answered", "pulls"),
-    (COUNTER, "pulled_messages", "Messages in their answers", "pulled_messages"),
-    (COUNTER, "pulled_bytes", "Bytes in their answers", "pulled_bytes"),
+    (COUNTER, "pulled_messages", "Messages in answers to pulls", "pulled_messages"),
+    (COUNTER, "pulled_bytes", "Bytes in answers to pulls", "pulled_bytes"),
 )
 
 
@@ -37,11 +37,11 @@ def series(board: Board, *, is_slave: bool) -> Iterator[Series]:
     for kind, name, what, cursor in (
         (GAUGE, "delay_under_way", "Delayed messages that are being delivered", delay.under_way),
         (COUNTER, "delay_delivered", "Delayed messages that were delivered", delay.delivered),
-        (COUNTER, "delay_refused", "Deliveries that the log did not take: tried again", delay.refused),
-        (COUNTER, "delay_dropped", "Delayed messages that could be put nowhere", delay.dropped),
-        (COUNTER, "transaction_checks", "Half messages that a producer was asked about", transactions.checks),
+        (COUNTER, "delay_refused", "Deliveries that the log refused; they are retried", delay.refused),
+        (COUNTER, "delay_dropped", "Delayed messages that could not be delivered", delay.dropped),
+        (COUNTER, "transaction_checks", "Requests to producers about half messages", transactions.checks),
         (COUNTER, "transaction_put_back", "Half messages that wait for another round", transactions.put_back),
-        (COUNTER, "transaction_given_up", "Half messages that nobody would decide", transactions.given_up),
+        (COUNTER, "transaction_given_up", "Half messages given up without a decision", transactions.given_up),
     ):
         yield Series(kind, f"rocketmq_{name}", what, (), [((), float(cursor.read()))])
 

@@ -119,9 +119,9 @@ def _broker(figures: Figures, sizes: TableSizes) -> Iterator[Metric]:
 
 
 def _troubles(figures: Figures, problems: int, roles: list[Failing]) -> Iterator[Metric]:
-    yield figures.one(GAUGE, "rocketmq_broker_problems", "What `slipstream status` calls a problem", problems)
+    yield figures.one(GAUGE, "rocketmq_broker_problems", "Number of problems that `slipstream status` shows", problems)
     deaths = [((one.role, "GIVEN_UP" if one.is_given_up else "LOOPING", one.error), float(one.deaths)) for one in roles]
-    what = "Deaths within a minute of a process that dies again and again"
+    what = "Deaths within the last minute of a process that dies repeatedly"
     yield figures.family(GAUGE, "rocketmq_broker_failing_role_deaths", what, ("role", "state", "error"), deaths)
 
 
@@ -149,15 +149,15 @@ def _ha(figures: Figures, status: HaStatus) -> Iterator[Metric]:
     behind = status.max_physical_offset - status.push2_slave_max_offset
     for name, what, value in (
         ("max_physical_offset", "End of the log", status.max_physical_offset),
-        ("confirm_offset", "End of what the replicas asked for hold", status.confirm_offset),
-        ("push2_slave_max_offset", "Farthest acknowledgement of a slave connected now", status.push2_slave_max_offset),
-        ("slave_fall_behind_bytes", "What no slave connected now has acknowledged", max(0, behind)),
+        ("confirm_offset", "End of what the required replicas have", status.confirm_offset),
+        ("push2_slave_max_offset", "Highest acknowledgement of a connected slave", status.push2_slave_max_offset),
+        ("slave_fall_behind_bytes", "Bytes that no connected slave has acknowledged", max(0, behind)),
         ("in_sync_slaves", "Distinct slaves that are in sync", status.in_sync_slaves),
         ("connected_slaves", "Connections of slaves", len(status.replicas)),
-        ("replicas_needed", "Replicas that a put waits for, the master counted", status.replicas_needed),
+        ("replicas_needed", "Replicas that a put waits for, including the master", status.replicas_needed),
     ):
         yield figures.one(GAUGE, f"rocketmq_ha_{name}", what, value)
-    yield figures.one(COUNTER, "rocketmq_ha_acks_rejected", "Acknowledgements not believed", status.acks_rejected)
+    yield figures.one(COUNTER, "rocketmq_ha_acks_rejected", "Rejected acknowledgements", status.acks_rejected)
     sides = (("master", status.ended), ("slave", status.client_ended))
     ended = [
         ((side, name, CODES[CloseReason[name]].value), float(counts[name])) for side, counts in sides for name in counts
@@ -181,16 +181,16 @@ def _replicas(figures: Figures, replicas: list[ConnectionStatus]) -> Iterator[Me
     yield figures.family(GAUGE, "rocketmq_ha_replica_state", "State and reason code of a replica", labels, states)
     for name, what, values in (
         ("lag_bytes", "Bytes of the log not acknowledged", [one.lag_bytes for one in replicas]),
-        ("lag_seconds", "Age of what is not acknowledged", [one.lag_seconds for one in replicas]),
-        ("catch_up_seconds", "Time until nothing is missing; +Inf: never at this rate", [*map(_catch_up, replicas)]),
-        ("acked_bytes_per_second", "Acknowledged bytes a second", [one.acked_bytes_per_second for one in replicas]),
-        ("sent_bytes_per_second", "Sent bytes a second", [one.sent_bytes_per_second for one in replicas]),
-        ("ack_offset", "Acknowledged up to", [one.slave_ack_offset for one in replicas]),
-        ("transfer_offset", "Sent up to", [one.next_transfer_offset for one in replicas]),
-        ("in_sync", "1 if it counts as in sync", [float(one.in_sync) for one in replicas]),
-        ("silent_seconds", "Since its last report", [one.silent_seconds for one in replicas]),
-        ("connection_acks_rejected", "Acknowledgements not believed", [one.acks_rejected for one in replicas]),
-        ("connection_transferred_bytes", "Sent on this connection", [one.transferred_bytes for one in replicas]),
+        ("lag_seconds", "Age of the oldest unacknowledged byte", [one.lag_seconds for one in replicas]),
+        ("catch_up_seconds", "Time to catch up; +Inf: never at this rate", [*map(_catch_up, replicas)]),
+        ("acked_bytes_per_second", "Acknowledged bytes per second", [one.acked_bytes_per_second for one in replicas]),
+        ("sent_bytes_per_second", "Sent bytes per second", [one.sent_bytes_per_second for one in replicas]),
+        ("ack_offset", "End of the acknowledged log", [one.slave_ack_offset for one in replicas]),
+        ("transfer_offset", "End of the sent log", [one.next_transfer_offset for one in replicas]),
+        ("in_sync", "1 if the replica is in sync", [float(one.in_sync) for one in replicas]),
+        ("silent_seconds", "Time since the last report", [one.silent_seconds for one in replicas]),
+        ("connection_acks_rejected", "Rejected acknowledgements", [one.acks_rejected for one in replicas]),
+        ("connection_transferred_bytes", "Bytes sent on this connection", [one.transferred_bytes for one in replicas]),
     ):
         samples = [((name,), value) for name, value in zip(names, values, strict=True) if value is not None]
         yield figures.family(GAUGE, f"rocketmq_ha_replica_{name}", what, ("replica",), samples)
@@ -208,13 +208,13 @@ def _client(figures: Figures, status: HaStatus) -> Iterator[Metric]:
     states = [((client.master, name), float(name == client.state)) for name in CLIENT_STATES.values()]
     yield figures.family(GAUGE, "rocketmq_ha_client_state", "State of the HA client", ("master", "state"), states)
     reason = [((client.master, client.reason_code), 1.0)]
-    what = "What keeps this slave from its master"
+    what = "Why this slave does not follow its master"
     yield figures.family(GAUGE, "rocketmq_ha_client_reason", what, ("master", "reason"), reason)
     received = float(client.transferred_bytes)
-    yield figures.one(COUNTER, "rocketmq_ha_client_received_bytes", "Received from the master", received)
+    yield figures.one(COUNTER, "rocketmq_ha_client_received_bytes", "Bytes received from the master", received)
     for name, what, value in (
-        ("received_bytes_per_second", "Received bytes a second", client.received_bytes_per_second),
-        ("silent_seconds", "Since the master's last bytes", client.silent_seconds),
+        ("received_bytes_per_second", "Received bytes per second", client.received_bytes_per_second),
+        ("silent_seconds", "Time since the master's last bytes", client.silent_seconds),
     ):
         if value is not None:
             yield figures.one(GAUGE, f"rocketmq_ha_client_{name}", what, value)

@@ -97,7 +97,7 @@ class MetricsServer:
             return
         if not self._is_told:
             keys = "metricsPromExporterHost, metricsPromExporterPort"
-            log.error("metrics cannot be served at %s; it is tried again (%s)", failure, keys)
+            log.error("metrics cannot be served at %s (%s); will retry", failure, keys)
             self._is_told = True
 
     async def stop(self) -> None:
@@ -118,7 +118,7 @@ class MetricsServer:
             oldest = next(iter(self._connections))
             del self._connections[oldest]
             oldest.transport.abort()
-            self._seldom.tell("there are %d connections for metrics: the oldest is hung up on", most)
+            self._seldom.tell("%d connections for metrics, the limit: closed the oldest", most)
         self._connections[writer] = None
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
@@ -126,7 +126,7 @@ class MetricsServer:
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError) as error:
-            log.debug("a request for metrics came to nothing: %r", error)
+            log.debug("a request for metrics failed: %r", error)
         except Exception:
             self._seldom.tell("a request for metrics failed", level=logging.ERROR, error=True)
         finally:

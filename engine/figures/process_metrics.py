@@ -59,33 +59,34 @@ def _places() -> Words:
 
 def _build(compat: str) -> Series:
     labels = (version_here(), compat, platform.python_version())
-    return Series(GAUGE, "rocketmq_build_info", "What runs", ("version", "compat", "python"), [(labels, 1.0)])
+    what = "Version, compat and Python of this broker"
+    return Series(GAUGE, "rocketmq_build_info", what, ("version", "compat", "python"), [(labels, 1.0)])
 
 
 def _roles(board: Board) -> Iterator[Series]:
     now_ms = monotonic_ms()
     running = [role for role in ROLES if board.pids[role].read() > 0 or board.restarts[role].read() > 0]
     restarts = [((role,), float(board.restarts[role].read())) for role in running]
-    what = "How often a process was started again"
+    what = "Restarts of a process"
     yield Series(COUNTER, "rocketmq_role_restarts", what, ("role",), restarts)
     beats = [(role, board.heartbeats[role].read()) for role in running]
     ages = [((role,), max(0.0, (now_ms - beat_ms) / 1000)) for role, beat_ms in beats if beat_ms]
-    what = "Since a process went through its loop last"
+    what = "Time since the last loop of a process"
     yield Series(GAUGE, "rocketmq_role_heartbeat_age_seconds", what, ("role",), ages)
 
 
 def _disk(board: Board) -> Iterator[Series]:
     for name, what, value in (
-        ("state", "0 normal, 1 files go before their time, 2 puts are refused, 3 full", board.disk_state.read()),
-        ("used_percent", "How full the fullest disk of this store is", board.disk_used_percent.read()),
-        ("flush_errno", "0, or why a flush failed: nothing is acknowledged since", board.flush_errno.read()),
-        ("allocation_errno", "0, or why no new segment can be made", board.allocation_errno.read()),
-        ("dispatch_errno", "0, or why queues and index wait for room", board.dispatch_errno.read()),
+        ("state", "0 normal, 1 files are deleted early, 2 puts are refused, 3 full", board.disk_state.read()),
+        ("used_percent", "Usage of the fullest disk of this store", board.disk_used_percent.read()),
+        ("flush_errno", "0, or the error number of a failed flush; no acknowledgements now", board.flush_errno.read()),
+        ("allocation_errno", "0, or the error number of a failed segment allocation", board.allocation_errno.read()),
+        ("dispatch_errno", "0, or the error number that stops queues and index", board.dispatch_errno.read()),
     ):
         yield Series(GAUGE, f"rocketmq_disk_{name}", what, (), [((), float(value))])
     for name, what, count in (
         ("log_flushes", "Flushes of the log", board.log_flushes.read()),
-        ("deleted_segments", "Segments of the log that expired", board.deleted_segments.read()),
+        ("deleted_segments", "Expired segments of the log that were deleted", board.deleted_segments.read()),
         ("put_refused", "Messages that could not be appended", board.put_refused.read()),
     ):
         yield Series(COUNTER, f"rocketmq_storage_{name}", what, (), [((), float(count))])
@@ -107,13 +108,13 @@ def _rings(running: Running) -> Iterator[Series]:
     what = "Records in a producer's or front's ring that the writer has not taken"
     yield Series(GAUGE, "rocketmq_ring_waiting_records", what, ("ring",), waiting)
     fill = [(labels, count / places) for labels, count in waiting]
-    yield Series(GAUGE, "rocketmq_ring_fill_ratio", "How much of a ring's places that is", ("ring",), fill)
+    yield Series(GAUGE, "rocketmq_ring_fill_ratio", "Used share of a ring", ("ring",), fill)
 
 
 def lease_series(ages: Sequence[float]) -> Iterator[Series]:
     """Yield the number of readers' leases and the oldest one's age; without a lease, no age is exported."""
-    yield Series(GAUGE, "rocketmq_reader_leases", "Files of readers that retention waits for", (), [((), len(ages))])
-    what = "Since the oldest of them was made or renewed"
+    yield Series(GAUGE, "rocketmq_reader_leases", "Leases of readers that retention waits for", (), [((), len(ages))])
+    what = "Time since the oldest lease was made or renewed"
     oldest = [((), max(ages))] if ages else []
     yield Series(GAUGE, "rocketmq_reader_lease_age_seconds", what, (), oldest)
 

@@ -17,16 +17,15 @@ from tools.docs.places import ROOT
 NOT_THE_USERS = ("tools/bench/", "tools/packaging/", "tools/docs/")
 NEXT = "Next:"
 OF_THE_COMMANDS = {  # codes that no class has: tools/cli.py
-    "USAGE": ("Wrong arguments of a command.", "`slipstream COMMAND --help`."),
-    "IO": ("The system refused: a file, a directory or a connection.", "the end of the line says what to look at."),
+    "USAGE": ("Wrong arguments of a command.", "`slipstream COMMAND --help` lists the arguments."),
+    "IO": ("The system refused access to a file, a directory or a connection.", "do what the end of the line says."),
     "INTERRUPTED": ("Ctrl-C, or a signal that means the same.", "run the command again."),
 }  # fmt: skip
 HEAD = """# Error codes
 
-Every error is one line, `slipstream: CODE: what, where, why, what to do`, or an exception whose `code` is the word
-below: codes are stable and may be matched by programs, texts are for people. This page is made from the classes that
-are raised. STORE is the store's directory, FILE a broker.properties. What is in italics is put into a
-message when it is raised.
+A command prints an error as one line, `slipstream: CODE: what, where, why, what to do`. In Python, an error is an
+exception with the attribute `code`. Codes are stable, so programs may match them; texts are for people and may change.
+STORE is the store's directory, FILE a broker.properties. Words in italics are replaced by values.
 
 """
 
@@ -139,4 +138,4 @@ def _section(code: str, those: list[Fault]) -> str:
 def _exit(code: str) -> str:
     by_usage = {"USAGE": ExitCode.USAGE, "INTERRUPTED": ExitCode.INTERRUPTED}
     exit_code = by_usage.get(code) or EXIT_CODES.get(code, ExitCode.STORE)
-    return f"A command that ends with it has the exit code {int(exit_code)}: {MEANINGS[ExitCode(exit_code)]}."
+    return f"Exit code of a command: {int(exit_code)} ({MEANINGS[ExitCode(exit_code)]})."

@@ -14,12 +14,12 @@ from tools.docs.tables import code, table
 
 HEAD = """# Keys
 
-Of `broker.properties`, in RocketMQ's spelling and units; an unknown key stops the start, with the nearest known one.
-*Live*: `slipstream admin updateBrokerConfig -b HOST:PORT -k KEY -v VALUE` changes it while the broker runs, and
-its file. *Whose*: RocketMQ's, or ours. Without a default the value is worked out from others, or there is none.
+This page lists the keys of `broker.properties`, in RocketMQ's spelling and units. An unknown key stops the start; the
+error names the nearest known key. *Live*: `slipstream admin updateBrokerConfig -b HOST:PORT -k KEY -v VALUE` changes
+the key while the broker runs, and in the broker's file. *Slipstream only*: RocketMQ does not know the key.
 
 """
-COLUMNS = ("key", "default", "allowed", "live", "whose", "")
+COLUMNS = ("key", "what it does")
 HEADING = re.compile(r"^    # (?P<heading>[^.;:]+)", re.MULTILINE)
 KEY = re.compile(r'^    (?:# (?P<heading>[^.;:\n]+)|Key\(\s*"(?P<key>[^"]+)")', re.MULTILINE)
 
@@ -31,7 +31,7 @@ def page() -> str:
         known = [key for key in keys.KEYS if key.name in names]
         parts.append(f"## {heading[:1].upper()}{heading[1:]}\n\n{_table(known, keys.OWN_KEYS)}\n")
     own = frozenset({"remotingAllowList", "adminAllowList", "registerAllowList", "remotingConnectionsMax"})
-    parts.append(f"## Of a name server\n\n{_table(name_server_keys.KEYS, own, live=())}\n")
+    parts.append(f"## Name server\n\n{_table(name_server_keys.KEYS, own, live=())}\n")
     return "".join(parts) + _other_names()
 
 
@@ -51,19 +51,18 @@ def _sections(module: object) -> dict[str, list[str]]:
 def _table(some: Iterable[Key], own: frozenset[str], live: Iterable[str] = live_settings.NAMES) -> str:
     changeable = set(live)
     rows = [
-        (
-            code(key.name), code(_default(key)), key.allowed, "yes" if key.name in changeable else "",
-            "ours" if key.name in own else "RocketMQ's", key.says,
-        )
-        for key in some
+        (code(key.name), _meaning(key, is_live=key.name in changeable, is_own=key.name in own)) for key in some
     ]  # fmt: skip
     return table(COLUMNS, rows)
 
 
-def _default(key: Key) -> str:
-    if key.default is None:
-        return ""
-    return str(key.default).lower() if isinstance(key.default, bool) else str(key.default)
+def _meaning(key: Key, *, is_live: bool, is_own: bool) -> str:
+    """What a key does and allows, in one cell: the table then fits a screen of any width."""
+    lines = [f"{key.says[:1].upper()}{key.says[1:]}.", f"Allowed: {key.allowed}."]
+    if key.default is not None and str(key.default):
+        lines[0] += f" Default: {code(str(key.default).lower() if isinstance(key.default, bool) else key.default)}."
+    lines += [f"*{mark}.*" for mark, has in (("Live", is_live), ("Slipstream only", is_own)) if has]
+    return "<br>".join(lines)
 
 
 def _other_names() -> str:
@@ -73,9 +72,9 @@ def _other_names() -> str:
                 if unused.harmless is not None]  # fmt: skip
     warned = [(code(name), unused.why) for name, unused in sorted(UNUSED.items()) if unused.harmless is None]
     return (
-        f"## Other names\n\n{table(('also taken', 'as'), rows)}\n"
-        "## Keys of RocketMQ that stop the start\n\nThis broker starts with the value that is named here, RocketMQ's "
-        f"default, and refuses every other one.\n\n{table(('key', 'allowed', 'why'), stopping)}\n"
+        f"## Other names\n\n{table(('also accepted', 'as'), rows)}\n"
+        "## Keys of RocketMQ that stop the start\n\nThis broker starts only with the value shown here, RocketMQ's "
+        f"default.\n\n{table(('key', 'allowed', 'why'), stopping)}\n"
         "## Keys of RocketMQ without an effect\n\nThis broker warns about these and starts.\n\n"
         f"{table(('key', 'why'), warned)}\n"
     )

@@ -9,13 +9,13 @@ from tools.doctor.rows import MEANINGS
 
 HEAD = """# Reason codes
 
-`slipstream ha status`, `slipstream doctor`, `/readyz`, the metrics `rocketmq_ha_*` and the alert rules name these.
-A reason stands for one or more ends of a connection, which the logs and `ha_ended.REASON` of `slipstream counters`
-tell apart. The commands are those that the broker itself proposes; STORE is the reader's own store, HOST:PORT the
+`slipstream ha status`, `slipstream doctor`, `/readyz`, the metrics `rocketmq_ha_*` and the alert rules use these reason
+codes. One reason code can stand for several ways in which a connection ended; the logs and `ha_ended.REASON` of
+`slipstream counters` name the exact one. The broker proposes the same commands. STORE is your own store, HOST:PORT the
 other side's `listenPort`, FILE the broker's broker.properties.
 
 """
-OK = "All well: nothing ended, or the replica follows."
+OK = "Nothing is wrong: no connection ended, or the replica follows."
 
 
 def page() -> str:
@@ -39,5 +39,5 @@ def _section(reason: ReasonCode) -> str:
 
 def _of_the_doctor() -> str:
     rows = [(code(reason), *MEANINGS[reason]) for reason in MEANINGS]
-    text = "Beside those above, a row of `slipstream doctor` has one of these; the row itself says what to type.\n\n"
-    return f"## Of the doctor alone\n\n{text}{table(('reason', 'cause', 'next'), rows)}"
+    text = "A row of `slipstream doctor` can also have one of these codes; the row itself says what to type.\n\n"
+    return f"## Only in `slipstream doctor`\n\n{text}{table(('reason', 'cause', 'next'), rows)}"

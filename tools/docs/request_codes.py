@@ -19,9 +19,9 @@ DECIDED_ELSEWHERE = {  # by a comparison, not in a table
 TABLES = ("handlers", "later", "codes", "PULL_CODES")
 HEAD = """# Request codes
 
-Of RocketMQ's remoting, those that a broker and a name server of ours answer; any other code is answered with 3,
-REQUEST_CODE_NOT_SUPPORTED, as RocketMQ does. 4.9 and 5 are values of `compat`. What kind a request is decides who may
-send it: [security](../security.md).
+This page lists the request codes of RocketMQ's remoting that a Slipstream broker or name server answers. Any other
+code is answered with 3, REQUEST_CODE_NOT_SUPPORTED, as RocketMQ does. 4.9 and 5 are values of `compat`. The kind of a
+request decides who may send it: [security](../security.md).
 
 """
 
@@ -36,7 +36,7 @@ def page() -> str:
         ]
         parts.append(f"## {title}\n\n{table(('code', 'name', OLDEST, NEWEST, 'kind'), rows)}\n")
     kinds = [(kind.name.lower(), kind.value) for kind in RequestKind if kind is not RequestKind.PUSH]
-    return "".join(parts) + f"## Kinds\n\n{table(('kind', 'what it does, and who may'), kinds)}"
+    return "".join(parts) + f"## Kinds\n\n{table(('kind', 'what it does, and who may send it'), kinds)}"
 
 
 def at_brokers() -> dict[RequestCode, tuple[str, ...]]:
