@@ -23,9 +23,9 @@ Table = dict[str, Any]
 
 
 class AdminError(EngineError):
-    """Raised when what is named does not exist, or no name server is given.
+    """Raised when a named cluster or broker does not exist, or no name server is given.
 
-    Next: `slipstream admin clusterList -n NAMESRV` says what there is.
+    Next: `slipstream admin clusterList -n NAMESRV` lists clusters and brokers.
     """
 
     code = "ADMIN"

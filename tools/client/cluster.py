@@ -81,7 +81,7 @@ class Cluster:
         """Return the connection to a broker: the one with that id, else any. Raises ClientError."""
         known = self.addresses.get(name) or {}
         if not known:
-            raise ClientError(f"no address of broker {name} is known")
+            raise ClientError(f"the address of broker {name} is unknown")
         return self.to(known.get(broker_id) or known[min(known)])
 
     def every_broker(self) -> Iterator[Connection]:
@@ -110,7 +110,7 @@ class Cluster:
         template = await self._of_names(AUTO_CREATE_TOPIC)
         if template is None or not template.writes:
             names = ";".join(self._names)
-            raise ClientError(f"topic {topic!r} is not known at {names}, and no broker makes topics by itself")
+            raise ClientError(f"topic {topic!r} is unknown at {names}, and no broker creates topics automatically")
         self.addresses |= template.brokers
         writes = [Place(topic, *place[1:]) for place in template.writes if place.queue_id < DEFAULT_QUEUES]
         return Route([], writes, template.brokers)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from engine.net.tls import RenewedContext
 
 READ_BYTES = 256 * 1024
-NOT_SERVED = "this client does not serve that"
+NOT_SERVED = "this client does not support this request"
 Pushed = Callable[[RemotingCommand], RemotingCommand | None]  # the answer; None: nobody serves that
 
 
@@ -104,7 +104,7 @@ class Connection:
             if self._writer is None:
                 place = host_port(self.address)
                 if place is None:
-                    raise ValueError("no address of the form host:port")
+                    raise ValueError("not an address of the form host:port")
                 context = self._how.current() if self._how else None
                 reader, self._writer = await asyncio.open_connection(*place, ssl=context)
                 self._reading = asyncio.get_running_loop().create_task(self._read(reader))

@@ -135,7 +135,7 @@ class Consumer:
         until = time.monotonic() + NEW_TOPIC_SECONDS
         while await self._cluster.route(self._wanted.topic) is None:
             if time.monotonic() > until:
-                why = "is not known; `slipstream send` makes it with a message"
+                why = "does not exist; `slipstream send` creates it with a message"
                 raise ClientError(f"topic {self._wanted.topic!r} {why}")
             await asyncio.sleep(LOOK_SECONDS)
         await self._heartbeat()
@@ -277,7 +277,7 @@ class Consumer:
         connection = self._cluster.broker(place.broker)
         answer = await connection.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
         if answer.code != ResponseCode.SUCCESS:
-            warn(f"{connection.address} does not tell whether group {self._wanted.group} has offsets; it begins at 0")
+            warn(f"{connection.address} did not say whether group {self._wanted.group} has offsets; beginning at 0")
             return True
         table = fastjson.loads(answer.body, "the broker's offsets").get("offsetTable") or {}
         return str(place.queue_id) in (table.get(f"{place.topic}@{self._wanted.group}") or {})

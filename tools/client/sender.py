@@ -79,7 +79,7 @@ class Sender:
         if self._route is None:
             self._route = await self._cluster.route(self._topic) or await self._cluster.route_to_make(self._topic)
         if not self._route.writes:
-            raise ClientError(f"topic {self._topic!r} has no queue to write to on a master that runs")
+            raise ClientError(f"topic {self._topic!r} has no writable queue on a running master")
         self._next += 1
         return self._route.writes[self._next % len(self._route.writes)]
 

@@ -14,9 +14,9 @@ STDIN = "-"
 
 
 class ClientError(EngineError):
-    """Raised when what is asked for cannot be done: no such topic, no broker for it.
+    """Raised when a topic does not exist, or no broker serves it.
 
-    Next: `slipstream admin topicRoute -n NAMESRV -t TOPIC` says who has the topic.
+    Next: `slipstream admin topicRoute -n NAMESRV -t TOPIC` lists the brokers that have the topic.
     """
 
     code = "CLIENT"
@@ -26,7 +26,7 @@ def places(name_servers: str, broker: str | None) -> list[str]:
     """The name servers' addresses. Raises ClientError where there is nobody to ask."""
     names = [part.strip() for part in name_servers.split(";") if part.strip()]
     if not names and not broker:
-        raise ClientError("nobody to ask: give -n HOST:PORT of a name server, or --broker HOST:PORT")
+        raise ClientError("no broker given: give -n HOST:PORT of a name server, or --broker HOST:PORT")
     return names
 
 
@@ -34,13 +34,13 @@ def check_group(group: str) -> None:
     """Validators.checkGroup: brokers take any name. Raises ClientError."""
     if not TOPIC_PATTERN.fullmatch(group) or len(group) > GROUP_LENGTH_MAX or group == NOBODYS_GROUP:
         allowed = f"1 to {GROUP_LENGTH_MAX} of a-z, A-Z, 0-9, '%', '|', '_' and '-', and not {NOBODYS_GROUP}"
-        raise ClientError(f"group {group[:GROUP_LENGTH_MAX]!r} is no name of a group: {allowed}")
+        raise ClientError(f"group {group[:GROUP_LENGTH_MAX]!r} is not a valid group name: {allowed}")
 
 
 def send(file: str | None, name_servers: str, broker: str | None, extra: Mapping[str, str], **_others: object) -> None:
     """Check the arguments of `send`. Raises ClientError, OSError."""
     if reserved := sorted(RESERVED_NAMES & set(extra)):
-        raise ClientError(f"{', '.join(reserved)}: RocketMQ's own property; --tag and --key set those of users")
+        raise ClientError(f"{', '.join(reserved)}: set by RocketMQ itself; use --tag and --key for tags and keys")
     places(name_servers, broker)
     if file is not None and file != STDIN:
         os.stat(file)

@@ -101,8 +101,8 @@ def _print_parts(target: Path, parts: dict[str, bytes], unread: list[str]) -> No
         click.echo(f"{len(content):>9} {name}")
     for line in unread:
         click.echo(f"could not be read: {line}")
-    click.echo(f"wrote {target}, {target.stat().st_size} bytes, readable by you alone; without bodies of messages.")
-    click.echo("Names of topics, groups, hosts and paths are in it: look at it before you send it.")
+    click.echo(f"wrote {target}, {target.stat().st_size} bytes, readable only by you; without bodies of messages.")
+    click.echo("It contains names of topics, groups, hosts and paths: look at it before you send it.")
 
 
 def _collect(made: Bundle, store: Path, config: Path | None) -> None:
@@ -110,7 +110,7 @@ def _collect(made: Bundle, store: Path, config: Path | None) -> None:
     file = config or (_file_of(pid) if pid else None)
     log_file = _take_settings(made, file) if file else None
     if file is None:
-        why = f"process {pid} does not say which it is" if pid else "no broker runs that would name it"
+        why = f"process {pid} does not name it" if pid else "no running broker names it"
         made.unread.append(f"broker.properties: {why}; give -c FILE")
     made.attempt("versions.txt", facts.versions)
     made.attempt("machine.txt", lambda: facts.machine(store))

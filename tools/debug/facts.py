@@ -33,7 +33,7 @@ def read_part(path: Path, bytes_max: int = PART_BYTES_MAX, *, tail: bool = False
     try:
         state = os.fstat(fd)
         if not stat.S_ISREG(state.st_mode):
-            raise OSError(22, "it is no plain file", str(path))
+            raise OSError(22, "it is not a regular file", str(path))
         if tail and state.st_size > bytes_max:
             os.lseek(fd, state.st_size - bytes_max, os.SEEK_SET)
         parts, left = [], bytes_max

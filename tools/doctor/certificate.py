@@ -13,7 +13,7 @@ from tools.doctor.rows import Code, Row, ok, unknown, wrong
 
 CHECK = "certificate"
 DAYS_MIN, DAY_SECONDS = 7, 86_400
-RENEW = "replace the files that tls.config.file names: new connections show them, no restart is needed"
+RENEW = "replace the files that tls.config.file names: new connections use them without a restart"
 
 
 def rows(node: Node, asking: Asking) -> list[Row]:
@@ -34,7 +34,7 @@ def rows(node: Node, asking: Asking) -> list[Row]:
 def judged(not_after: str) -> Row:
     """Judge a certificate by its end in the ssl module's form; empty where it was not verified."""
     if not not_after:
-        return unknown(CHECK, "it is not verified, so that nothing is known of it", "write tls.client.trustCertPath")
+        return unknown(CHECK, "it is not verified, so its validity is unknown", "write tls.client.trustCertPath")
     until = ssl.cert_time_to_seconds(not_after)
     days = (until - time.time()) / DAY_SECONDS
     what = f"good until {time_text(until * 1000)}, for {days:.1f} days"

@@ -15,7 +15,7 @@ def rows(node: Node) -> list[Row]:
     if node.running is None:
         waiting = node.runtime.get("sendThreadPoolQueueSize")
         if waiting is None:
-            return [unknown(CHECK, "it does not say", f"`slipstream doctor STORE` on {node.host}")]
+            return [unknown(CHECK, "it does not report this", f"`slipstream doctor STORE` on {node.host}")]
         waits_ms = node.runtime.get("sendThreadPoolQueueHeadWaitTimeMills", "0")
         return [ok(CHECK, f"{waiting} sends in flight, the oldest waits for {waits_ms} ms")]
     board = board_of(node.running)
@@ -27,7 +27,7 @@ def rows(node: Node) -> list[Row]:
     if findings:
         return [wrong(CHECK, one.reason, one.what, one.next_step) for one in findings]
     if not fronts:
-        return [unknown(CHECK, "no front runs", f"`slipstream status {node.target}`")]
+        return [unknown(CHECK, "no front process runs", f"`slipstream status {node.target}`")]
     count, held = sum(one.connections for one in fronts), sum(one.pulls_held for one in fronts)
     in_flight, refused = sum(one.sends_in_flight for one in fronts), sum(one.sends_refused for one in fronts)
     served = f"{how_many(len(fronts), 'front')}, {how_many(count, 'connection')}, {how_many(held, 'pull')} held"

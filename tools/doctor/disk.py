@@ -28,7 +28,7 @@ DISK_FULL_RATIO = 0.85
 def rows(node: Node) -> list[Row]:
     """Check room, files and history of a node."""
     if node.running is None:
-        return [_room_there(node), _history_there(node), unknown("files", "its files lie on another host", "ask there")]
+        return [_room_there(node), _history_there(node), unknown("files", "its files are on another host", "ask there")]
     board = board_of(node.running)
     try:
         return [*_room(node, board), _files(node, board), _history(node, board)]
@@ -48,7 +48,7 @@ def _room_there(node: Node) -> Row:
     try:
         used = float(ratio)
     except ValueError:
-        return unknown("disk", "it does not say how full its disk is", "ask on its own host")
+        return unknown("disk", "it does not report its disk usage", "run this on its own host")
     if used > DISK_FULL_RATIO:
         next_step = f"`slipstream admin updateBrokerConfig -b {node.address} -k fileReservedTime -v HOURS` on its host"
         return wrong("disk", ReasonCode.DISK, f"used to {used:.0%}", next_step)
@@ -60,7 +60,7 @@ def _files(node: Node, board: Board) -> Row:
     for secret in _secrets(node):
         with suppress(OSError):
             if secret.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-                what = f"every user of this host may read {secret}, which is a secret"
+                what = f"every user of this host may read {secret}, which contains a secret"
                 return wrong("files", Code.PERMISSIONS, what, f"`chmod o-rwx {secret}`, and replace it")
     writable, readable = [], []
     for path in _looked_at(node, board):
@@ -78,7 +78,7 @@ def _files(node: Node, board: Board) -> Row:
     if readable:
         what = f"every user of this host may read {readable[0]}" + _more(readable)
         return left_open("files", what, f"`chmod -R o-rwx {node.store}`")
-    return ok("files", "its user and group alone may read the store and the shared memory")
+    return ok("files", "only its user and group may read the store and the shared memory")
 
 
 def _more(paths: list[Path]) -> str:
@@ -119,7 +119,7 @@ def _history(node: Node, board: Board) -> Row:
 def _history_there(node: Node) -> Row:
     history = history_of(node.runtime)
     if history is None:
-        return unknown("history", "it does not say from where it has it")
+        return unknown("history", "it does not report where its log begins")
     return ok("history", _since(history))
 
 
@@ -132,6 +132,6 @@ def history_of(runtime: dict[str, str]) -> History | None:
 
 
 def _since(history: History) -> str:
-    when = f", stored {time_text(history.from_ms)}" if history.from_ms is not None else ", no message there yet"
-    below = "" if history.from_offset == 0 else "; what lay below has expired, or never came"
+    when = f", stored {time_text(history.from_ms)}" if history.from_ms is not None else ", no message yet"
+    below = "" if history.from_offset == 0 else "; earlier messages have expired or were never copied"
     return f"from offset {history.from_offset:,}{when}{below}"

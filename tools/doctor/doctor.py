@@ -40,7 +40,7 @@ def rows_of(target: str, name_servers: str, asking: Asking) -> list[Row]:
         store_directory(target)  # refuses what is no store
         running = extent.running(target)
         if running is None:
-            next_step = f"start it: `slipstream broker -c FILE`; meanwhile `slipstream log stat {target}`"
+            next_step = f"start it with `slipstream broker -c FILE`; `slipstream log stat {target}` works without it"
             stopped = wrong("broker", ReasonCode.STOPPED, f"no broker runs on {target}", next_step)
             return [stopped, *memory.rows_of_stopped(Path(target))]
         return _all(of_store(running, asking), name_servers, asking)

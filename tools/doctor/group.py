@@ -19,7 +19,7 @@ CLOCK_MS_MAX = 1000
 def own_rows(node: Node) -> list[Row]:
     """Return what its counters and files say, its disk's and replicas' too: all that `slipstream status` finds."""
     if node.running is None:
-        return [unknown("replication", "its counters lie on another host", "`slipstream ha status STORE` there")]
+        return [unknown("replication", "its counters are on another host", "`slipstream ha status STORE` there")]
     status = ha_status(node.running.store_root)
     seen = [_row_of(one) for one in status.findings]
     if status.client is not None and status.client.reason_code == ReasonCode.OK:
@@ -47,7 +47,7 @@ def clock_row(node: Node) -> Row:
     if newest and newest > time.time() * 1000 + CLOCK_MS_MAX:
         return _clock_wrong("the newest message", newest - time.time() * 1000)
     if node.ahead_ms is None:
-        return unknown("clock", "it does not tell the time; RocketMQ's have no word for it", "`chronyc tracking` there")
+        return unknown("clock", "it does not report its time; RocketMQ brokers cannot", "`chronyc tracking` there")
     return ok("clock", f"{node.ahead_ms:+.0f} ms against this host's")
 
 
@@ -69,7 +69,7 @@ def _against(node: Node, member: Member, other: Node) -> list[Row]:
         return [wrong("group", ReasonCode.UNREACHABLE, f"{who}: {silence}", f"`slipstream doctor {member.address}`")]
     seen = [_segments(node, who, other), *_longer(node, who, member, other)]
     if other.ahead_ms is None:
-        seen.append(unknown("clock", f"{who}: it does not tell the time", "`chronyc tracking` there"))
+        seen.append(unknown("clock", f"{who}: it does not report its time", "`chronyc tracking` there"))
     elif abs(other.ahead_ms) > CLOCK_MS_MAX:
         seen.append(_clock_wrong(f"the clock of {who}", other.ahead_ms))
     else:
@@ -80,7 +80,7 @@ def _against(node: Node, member: Member, other: Node) -> list[Row]:
 def _segments(node: Node, who: str, other: Node) -> Row:
     own, its = (one.setting("mappedFileSizeCommitLog") for one in (node, other))
     if not own or not its:
-        return unknown("segments", f"{who}: the size of segments is not to be read from here", "ask on its own host")
+        return unknown("segments", f"{who}: the segment size cannot be read from here", "run this on its own host")
     if own != its:
         what = f"segments of {own} bytes here, of {its} bytes at {who}"
         next_step = f"set mappedFileSizeCommitLog={its} and begin a new store"
@@ -99,7 +99,7 @@ def _longer(node: Node, who: str, member: Member, other: Node) -> list[Row]:
 def _history_row(own: History, its: History, who: str) -> Row:
     lacks = own.from_offset - its.from_offset
     if lacks <= 0:
-        return ok("history", f"all that {who} has")
-    what = f"{lacks:,} bytes that {who} has, from offset {its.from_offset:,} on, are not here"
-    next_step = "stop this broker, `mv STORE STORE.old`, start it: without syncFromLastFile it fetches all"
+        return ok("history", f"everything that {who} has")
+    what = f"{lacks:,} bytes that {who} has, from offset {its.from_offset:,} on, are missing here"
+    next_step = "stop this broker, `mv STORE STORE.old`, start it again; without syncFromLastFile it fetches everything"
     return wrong("history", ReasonCode.GAP, what, next_step)

@@ -26,7 +26,7 @@ def rows(node: Node) -> list[Row]:
     if user is None:
         return [_row(said, gone)]
     what = f"{said}, and systemd-logind deletes it under the running broker when the last session of user {user} ends"
-    do = f"`loginctl enable-linger {user}`, or RemoveIPC=no in /etc/systemd/logind.conf, or a user with a system's uid"
+    do = f"`loginctl enable-linger {user}`, or RemoveIPC=no in /etc/systemd/logind.conf, or use a system user"
     return [Row("shared memory", Level.OK, "OK", what, do), *([_row("", gone)] if gone else [])]
 
 
@@ -40,7 +40,7 @@ def rows_of_stopped(store: Path) -> list[Row]:
     own = [left for left in dead if left.directory == regions]
     said = ""
     if own:
-        said = f"{bytes_text(own[0].bytes)} in {regions} are of the broker that was killed; its next start takes them"
+        said = f"{bytes_text(own[0].bytes)} in {regions} belong to the killed broker; its next start takes them over"
     gone = [left for left in dead if left.is_gone]
     return [_row(said, gone)] if said or gone else []
 
@@ -52,7 +52,7 @@ def _row(said: str, gone: list[Leftover]) -> Row:
     size = bytes_text(sum(left.bytes for left in gone))
     more = len(gone) - NAMED_MAX
     stores = ", ".join(str(left.root) for left in gone[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-    also = f"{size} beside it are of brokers that were killed, of stores that are not there: {stores}"
+    also = f"{size} more belong to killed brokers whose stores no longer exist: {stores}"
     names = " ".join(shlex.quote(str(left.directory)) for left in gone[:NAMED_MAX])
-    following = f"`rm -r {names}`, unless a container that rests has them" + ("; then ask again" if more > 0 else "")
+    following = f"`rm -r {names}`, unless a paused container uses them" + ("; then run this again" if more > 0 else "")
     return Row("shared memory", Level.OK, "OK", "; ".join(filter(None, (said, also))), following)

@@ -18,7 +18,7 @@ def rows(target: str, members: list[Member], others: list[str], asking: Asking) 
     clusters = sorted({one.cluster for one in members})
     seen = [
         ok(CHECK, f"{how_many(len(members), 'broker')} of {', '.join(clusters) or 'no cluster'} registered"),
-        unknown(CHECK, "who may connect, register and change is not to be read from a name server", ITS_FILE),
+        unknown(CHECK, "who may connect, register and change cannot be read from a name server", ITS_FILE),
     ]
     for at, said in names.asked([one for one in others if one != target], asking).items():
         command = f"`slipstream admin clusterList -n {at}`"

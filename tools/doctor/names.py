@@ -88,7 +88,7 @@ def _identity(node: Node, known: dict[str, list[Member]]) -> Row:
     cluster, name, broker_id = (node.setting(key) for key in ("brokerClusterName", "brokerName", "brokerId"))
     own = node.running.settings["storeHost"] if node.running else node.address
     if not name:
-        return unknown("identity", "who it is cannot be read from here", "ask on its own host")
+        return unknown("identity", "its identity cannot be read from here", "run this on its own host")
     who = f"{name}:{broker_id} of cluster {cluster}"
     for at, said in known.items():
         same = [one for one in said if (one.broker_name, str(one.broker_id)) == (name, broker_id)]
@@ -96,7 +96,7 @@ def _identity(node: Node, known: dict[str, list[Member]]) -> Row:
             what = f"{at} does not know {who}; the broker's log says why (its registerAllowList?)"
             return wrong("identity", ReasonCode.IDENTITY, what, f"`slipstream admin clusterList -n {at}`")
         if node.running and same[0].address != own:
-            what = f"{at} knows {who} at {same[0].address}, not at {own}: two brokers with one id take turns"
+            what = f"{at} knows {who} at {same[0].address}, not at {own}: two brokers with the same id alternate"
             next_step = f"`slipstream doctor {same[0].address}`; give one of them another brokerId"
             return wrong("identity", ReasonCode.IDENTITY, what, next_step)
         if same[0].cluster != cluster:

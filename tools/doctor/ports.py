@@ -16,7 +16,7 @@ IN_FILE = "in the broker's properties file, then restart it"
 
 
 class Port(NamedTuple):
-    """One of them; `number` is 0 where it is not bound."""
+    """One of them; `number` is 0 where the port is not bound."""
 
     check: str
     number: int
@@ -32,9 +32,9 @@ def rows(node: Node, timeout: float) -> list[Row]:
 
 
 def _ports(node: Node) -> list[Port]:
-    tls = "tls.server.mode", node.setting("tls.server.mode") == ENFORCING, "clear text is taken, too"
+    tls = "tls.server.mode", node.setting("tls.server.mode") == ENFORCING, "plaintext is also accepted"
     ha_port, metrics_port = _live_ports(node)
-    ha = "haTlsMode", node.setting("haTlsMode") == ENFORCING, "in clear text, without a proof of who follows"
+    ha = "haTlsMode", node.setting("haTlsMode") == ENFORCING, "in plaintext, and slaves need not prove their identity"
     ports = [
         Port("listenPort", node.port, "remotingAllowList", *tls),
         Port("listenPort - 2", node.port - PORT_OF_TABLES, "remotingAllowList", *tls),
@@ -62,24 +62,24 @@ def _of_port(node: Node, port: Port, timeout: float) -> list[Row]:
     name = f"port {port.check}"
     if not port.number:
         next_step = f"`slipstream status {node.target}`; the broker's log says why"
-        return [wrong(name, ReasonCode.NO_LISTENER, "it is not bound", next_step)]
+        return [wrong(name, ReasonCode.NO_LISTENER, "the port is not bound", next_step)]
     addresses = node.listening.get(port.number, [])
     if not addresses and (why := _not_reached(node.host, port.number, timeout)):
-        next_step = f"is its process up, does a firewall lie between? `ss -ltn 'sport = {port.number}'` on its host"
+        next_step = f"check its process and firewalls: `ss -ltn 'sport = {port.number}'` on its host"
         return [wrong(name, ReasonCode.NO_LISTENER, f"{node.host}:{port.number}: {why}", next_step)]
     where = f"listens on {', '.join(map(_shown, addresses))}" if addresses else f"answers at {node.host}"
     what = f"{port.number} {where}"
     if addresses and all(map(_is_this_host, addresses)):
-        return [ok(name, f"{what}: this host alone")]
+        return [ok(name, f"{what}: only this host")]
     if not node.settings:
         why = node.silence.get("settings", "it does not answer")
-        return [unknown(name, f"{what}; who may come in is not to be read from here: {why}", "ask on its own host")]
+        return [unknown(name, f"{what}; who may connect cannot be read from here: {why}", "run this on its own host")]
     return [_who_comes_in(name, what, node, port)]
 
 
 def _who_comes_in(name: str, what: str, node: Node, port: Port) -> Row:
     listed = node.setting(port.list_key)
-    who = f"this host and {listed} may connect" if listed else f"whoever reaches it may connect (no {port.list_key})"
+    who = f"this host and {listed} may connect" if listed else f"every host may connect (no {port.list_key})"
     line = f"{what}: {who}" + (f"; {port.unguarded} ({port.guard_key})" if not port.guarded else "")
     if not listed:
         return left_open(name, line, f"set {port.list_key}=ADDRESSES {IN_FILE}")
@@ -94,9 +94,9 @@ def administrators(node: Node) -> list[Row]:
         return []
     listed = node.setting("adminAllowList")
     if not node.is_ours:
-        what = "a RocketMQ broker takes changes from whoever reaches it, unless its ACL is on"
-        return [left_open("administrators", what, "turn its ACL on")]
-    who = f"this host and {listed} may change and delete" if listed else "its own host alone may change and delete"
+        what = "a RocketMQ broker accepts changes from every host that reaches it, unless its ACL is on"
+        return [left_open("administrators", what, "turn on its ACL")]
+    who = f"this host and {listed} may change and delete" if listed else "only its own host may change and delete"
     if any(network in listed.split(";") for network in ("0.0.0.0/0", "::/0")):
         return [left_open("administrators", who, f"narrow adminAllowList {IN_FILE}")]
     return [ok("administrators", who)]

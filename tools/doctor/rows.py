@@ -28,11 +28,11 @@ class Code(StrEnum):
 
 
 MEANINGS = {  # and what to do
-    Code.OPEN: ("it works, and strangers may use it", "set the allow list or the key that the row names"),
-    Code.CERTIFICATE: ("a certificate has expired, soon will, or does not fit", "put a new one where the row says"),
+    Code.OPEN: ("it works, but any host may use it", "set the allow list or the key that the row names"),
+    Code.CERTIFICATE: ("a certificate has expired, will soon, or does not match", "replace it as the row says"),
     Code.CLOCK: ("the clocks of two hosts differ", "chronyc tracking"),
-    Code.PERMISSIONS: ("files of the store have other owners or rights than they should", "ls -l STORE"),
-    Code.NOT_CHECKED: ("it could not be looked at; the row says why", "slipstream doctor STORE, on the broker's host"),
+    Code.PERMISSIONS: ("files of the store have wrong owners or permissions", "ls -l STORE"),
+    Code.NOT_CHECKED: ("it could not be checked; the row says why", "slipstream doctor STORE, on the broker's host"),
 }
 
 

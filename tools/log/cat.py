@@ -137,4 +137,4 @@ def _unexpired(reader: LogReader, offset: int, end: int) -> Iterator[Message]:
     try:
         yield from messages(reader, offset, end)
     except (OffsetOutOfRange, SegmentRemoved):
-        click.echo("the log expires as it is read; going on where it begins now", err=True)
+        click.echo("the log expired during the read; continuing at its present beginning", err=True)

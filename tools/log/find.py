@@ -51,7 +51,7 @@ def _at_offset(reader: LogReader, finder: Finder, offset: int) -> SearchResult:
     if message is not None:
         return SearchResult([message])
     following = reader.boundary_at(offset)
-    next_one = f"the next one at {following}" if following < reader.max_offset else "and none behind it"
+    next_one = f"the next one at {following}" if following < reader.max_offset else "and none after it"
     return SearchResult([], [f"no record begins at offset {offset}, {next_one}"])
 
 

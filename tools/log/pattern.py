@@ -20,7 +20,7 @@ LOOK_SECONDS = 1.0  # of CPU time: a search ends after one to two of them
 
 
 class PatternTooSlow(StoreError):
-    """Raised when an expression takes too long at one message.
+    """Raised when a regular expression takes too long at one message.
 
     Next: write the expression without a repetition inside a repetition.
     """

@@ -39,7 +39,7 @@ def plan(
         raise click.ClickException(f"{error.code}: {error}") from error
     (part,) = made.stores or (None,)
     if part is None:
-        raise click.UsageError("table: a metadata table reads no messages, there is nothing to plan")
+        raise click.UsageError("table: a metadata table reads no messages, so there is no plan")
     if as_json:
         click.echo(json_text("log.plan", fields_of(made, part)))
     else:
@@ -53,7 +53,7 @@ def _asked(
     asked = dict(options)
     named = [name for name, _value in options if name.lower() in OWN_OPTIONS]
     if named:
-        raise click.UsageError(f"--option {named[0]}: give STORE, --topic or --where")
+        raise click.UsageError(f"--option {named[0]}: use STORE, --topic or --where instead")
     if len({name.lower() for name in asked}) < len(options):
         raise click.UsageError("an option is given twice")
     if topics:
@@ -80,7 +80,7 @@ def _lines(part: StorePlan) -> list[str]:
     share = f" ({part.bytes / log_bytes:.1%} of it)" if log_bytes else ""
     splits = how_many(part.splits, "split")
     lines = [
-        f"{splits} look at about {part.bytes:,} of {log_bytes:,} bytes of log{share}",
+        f"{splits} read about {part.bytes:,} of {log_bytes:,} bytes of log{share}",
         f"log: {part.begin_offset:,} to {part.end_offset:,}, in queues up to {part.dispatched_offset:,};"
         f" {'a broker runs' if part.is_running else 'no broker runs'}",
     ]

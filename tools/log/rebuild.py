@@ -1,4 +1,4 @@
-"""`slipstream log rebuild`: consume queues or index files built again from the log, while no broker runs."""
+"""`slipstream log rebuild`: consume queues or index files rebuilt from the log, while no broker runs."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def _say_how_many(done: Rebuilt, what: str, as_json: bool) -> None:
         fields = {"replaced": len(done.replaced), "kept": done.kept, "findings": done.findings}
         click.echo(json_text("log.rebuild", fields))
         return
-    click.echo(f"{len(done.replaced)} {what} built again from the log")
+    click.echo(f"{len(done.replaced)} {what} rebuilt from the log")
     if done.kept:
         more = f" and {len(done.kept) - NAMED_MAX} more" if len(done.kept) > NAMED_MAX else ""
         names = ", ".join(done.kept[:NAMED_MAX])
-        click.echo(f"{len(done.kept)} kept as they are, because the log has no plain records of them: {names}{more}")
+        click.echo(f"{len(done.kept)} kept unchanged, because the log has no plain records of them: {names}{more}")
     for finding in done.findings:
         click.echo(finding, err=True)

@@ -51,7 +51,7 @@ def _cut(directory: StoreDirectory, offset: int, dry_run: bool, shown: bool | No
         with working("repair", shown):
             going = work.going(offset)
             if going is None:
-                why = "no record begins or ends there; `log verify` names offsets that do"
+                why = "no record begins or ends there; `log verify` names valid offsets"
                 raise NotReadable(f"offset {offset}: {why}")
             if not dry_run:
                 work.cut(offset)
@@ -66,7 +66,7 @@ def _forget(directory: StoreDirectory, dry_run: bool, as_json: bool) -> int:
     with locked(directory):
         bases = [base for base, size in named_files(directory.commitlog) if size]
         if not (why := lost_log.missing(directory, bases)):
-            raise NotReadable(f"{directory.commitlog}: no file of the log is known to be missing; nothing was changed")
+            raise NotReadable(f"{directory.commitlog}: no file of the log is missing; nothing was changed")
         removed = [] if dry_run else forget_missing_files(directory, bases)
     fields = {"dryRun": dry_run, "missing": why, "removed": removed}
     done = "would be given up" if dry_run else f"given up, and {len(removed)} files and directories removed"
@@ -78,7 +78,7 @@ def _repair_from(
     directory: StoreDirectory, store: Path, other: Path, dry_run: bool, shown: bool | None, as_json: bool
 ) -> int:  # fmt: skip
     if not any(size for _, size in named_files(directory.commitlog)):
-        raise NotAStore(str(store), "no commit log is there to be repaired; copy the other store")
+        raise NotAStore(str(store), "it has no commit log to repair; copy the other store")
     left = repaired = 0
     again: dict[str, int] = {}
     with locked(directory):
@@ -135,5 +135,5 @@ def _queues_again(directory: StoreDirectory, shown: bool | None, as_json: bool) 
             with progress(title, shown) as update:
                 again[what] = len(build(directory, update).replaced)
             if not as_json:
-                click.echo(f"{again[what]} {what} built again")
+                click.echo(f"{again[what]} {what} rebuilt")
     return again

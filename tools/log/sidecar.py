@@ -123,7 +123,7 @@ def _say(store: Path, rows: list[Json], as_json: bool) -> int:
         click.echo(json_text("log.sidecar", {"store": str(store), "segments": rows}))
         return ExitCode.WELL
     if not rows:
-        click.echo("no side files, and no sealed segments that could have some")
+        click.echo("no side files, and no sealed segments that could have one")
         return ExitCode.WELL
     table = Table(box=None, pad_edge=False)
     for heading in ("segment", "state", "rows", "bytes", "seconds"):

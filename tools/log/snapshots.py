@@ -24,9 +24,9 @@ Json = dict[str, Any]
 def snapshot(words: tuple[str, ...], is_list: bool, is_drop: bool, keep_ms: int, as_json: bool) -> int:
     """Take, drop or list snapshots. Raises UsageError, and what the store's snapshots raise."""
     if is_list and is_drop:
-        raise click.UsageError("--list and --drop are two things")
+        raise click.UsageError("--list and --drop cannot be combined")
     if len(words) != (1 if is_list else 2):
-        raise click.UsageError("give STORE alone with --list, else NAME and STORE")
+        raise click.UsageError("give only STORE with --list, otherwise NAME and STORE")
     store = Path(words[-1])
     if is_list:
         return _show(store, as_json)

@@ -18,9 +18,9 @@ from tools.log.options import NotReadable
 def cat(store: Path, since: int | None, until: int | None, follow: bool, **_others: object) -> None:
     """Check the arguments of `log cat`. Raises NotReadable, NoBroker."""
     if since is not None and until is not None and since >= until:
-        raise NotReadable("--since is not before --until: no message is between them")
+        raise NotReadable("--since is not before --until, so no message can match; exchange them")
     if follow and store.is_file():
-        raise NotReadable(f"{store} is a file that nobody appends to; --follow needs a store")
+        raise NotReadable(f"{store} is a file, and no broker appends to it; --follow needs a store")
     if follow:
         require_running(store)
 
@@ -36,7 +36,7 @@ def find(
     if queue is not None:
         directory = store_directory(store).consumequeue / queue[0] / str(queue[1])
         if not directory.is_dir():
-            raise NotAStore(str(directory), "it has no such queue")
+            raise NotAStore(str(directory), "the queue does not exist")
 
 
 def export(parquet: Path | None, json_file: Path | None, columns: str | None, **_others: object) -> None:
@@ -45,7 +45,7 @@ def export(parquet: Path | None, json_file: Path | None, columns: str | None, **
     if target is None or (parquet and json_file):
         raise NotReadable("give one of --parquet FILE and --json FILE")
     if not target.absolute().parent.is_dir():
-        raise NotReadable(f"{target.parent} is no directory")
+        raise NotReadable(f"{target.parent} is not a directory")
     chosen_columns(columns)
     if parquet is not None:
         require_arrow("--parquet")
@@ -59,7 +59,7 @@ def verify(store: Path, delay_levels: str | None, **_others: object) -> None:
 def sidecar(is_check: bool, is_drop: bool, **_others: object) -> None:
     """Check the arguments of `log sidecar`. Raises UsageError, ExtraMissing."""
     if is_check and is_drop:
-        raise click.UsageError("--check and --drop are two things")
+        raise click.UsageError("--check and --drop cannot be combined")
     if not is_drop:
         require_arrow("slipstream log sidecar")
 
@@ -68,7 +68,7 @@ def repair(store: Path, other: Path | None, cut_at: int | None, forget_missing: 
     """Check the arguments of `log repair`. Raises NotReadable, NotAStore, StoreLocked."""
     if (other is not None) + (cut_at is not None) + forget_missing != 1:
         raise NotReadable(
-            "give one of --from, a replica's store; --cut, the offset from which on all of it goes; --forget-missing"
+            "give one of --from STORE (of a replica), --cut OFFSET, --forget-missing"
         )
     if other is not None:
         if other.exists() and other.resolve() == store.resolve():
@@ -90,5 +90,5 @@ def rebuild_queue(
 def rebuild_index(store: Path, slots: int | None, entries: int | None, **_others: object) -> None:
     """Check the arguments of `log rebuild-index`. Raises NotReadable, StoreLocked."""
     if (slots is None) != (entries is None):
-        raise NotReadable("--slots and --entries go together")
+        raise NotReadable("--slots and --entries must be given together")
     require_idle(store_directory(store))

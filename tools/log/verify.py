@@ -78,7 +78,7 @@ def sums_of(verification: Verification, count: int) -> dict[str, int]:
 def verdict_of(verification: Verification, count: int) -> str:
     """The same in a line."""
     behind = verification.not_yet_in_queues
-    later = f"; {how_many(behind, 'record')} to go into the queues at the broker's next start" if behind else ""
+    later = f"; {how_many(behind, 'record')} to be added to the queues at the broker's next start" if behind else ""
     indexed = verification.index_entries
     index = f", {how_many(indexed, 'index entry', 'index entries')}" if indexed else ""
     digests = f", {how_many(verification.digests, 'digest')}" if verification.digests else ""
@@ -96,7 +96,7 @@ def _coverage_line(covered: Coverage) -> str:
     shares = [f"{part:,} ({part / data:.1%})" for part in (covered.crc, covered.structure, covered.unprotected)]
     line = (
         f"of {data:,} bytes of records {shares[0]} are under a CRC, {shares[1]} are checked by structure or against"
-        f" queues, {shares[2]} are protected by nothing but a digest (`slipstream log digest`): flags, times, hosts,"
+        f" queues, {shares[2]} are protected only by a digest (`slipstream log digest`): flags, times, hosts,"
         f" other properties; {covered.unused:,} bytes hold no data"
     )
     if covered.digest:

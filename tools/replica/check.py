@@ -19,9 +19,9 @@ from tools.replica.other_log import epoch_of, open_other
 
 WELL = (State.IDENTICAL, State.BEHIND)
 OF_THE_OTHER = {  # what to do where STORE's is the newer reign: nothing of it may go
-    State.AHEAD: "OTHER goes on where it ends, as a slave, there `slipstream demote OTHER --master HOST:PORT`",
-    State.DIVERGED: "OTHER gives up what only it has, there `slipstream replica rewind OTHER --with HOST:PORT`",
-    State.NO_COMMON_HISTORY: "OTHER begins anew, there `mv OTHER OTHER.old`; then start its broker as a slave",
+    State.AHEAD: "OTHER continues at its end, as a slave: there `slipstream demote OTHER --master HOST:PORT`",
+    State.DIVERGED: "OTHER gives up what only it has: there `slipstream replica rewind OTHER --with HOST:PORT`",
+    State.NO_COMMON_HISTORY: "OTHER begins anew: there `mv OTHER OTHER.old`; then start its broker as a slave",
 }
 
 
@@ -53,16 +53,16 @@ def advice(store: str, other: str, own: LocalLog, its: LogView, outcome: Relatio
     rewind = f"slipstream replica rewind {store} --with {other}"
     match outcome.state:
         case State.IDENTICAL:
-            return "nothing is to be done"
+            return "nothing to do"
         case State.BEHIND:
-            return f"start STORE's broker as a slave, or let it run: it goes on at offset {own.max_offset}"
+            return f"start STORE's broker as a slave, or let it run; it continues at offset {own.max_offset}"
         case State.AHEAD:
             return (
-                f"keep what only STORE has by `slipstream promote {store}`, or give it up by `{rewind}` (its broker"
+                f"keep what only STORE has with `slipstream promote {store}`, or give it up with `{rewind}` (its broker"
                 " stopped)"
             )
         case State.DIVERGED:
-            return f"`{rewind}` (its broker stopped): cuts STORE at offset {outcome.common_end}, what it cuts is kept"
+            return f"`{rewind}` (its broker stopped): cuts STORE at offset {outcome.common_end}; what it cuts is kept"
         case State.OTHER_SEGMENT_SIZE:
             return (
                 f"set mappedFileSizeCommitLog={its.segment_bytes} in the file of STORE's broker, `mv {store}"
@@ -84,7 +84,7 @@ def _lines(own: LocalLog, its: LogView, outcome: Relation) -> list[str]:
     lines.append(f"last common record: {_record_text(outcome.last) if outcome.last else 'none'}")
     if outcome.common_end is not None:
         own_bytes, its_bytes = own.max_offset - outcome.common_end, its.max_offset - outcome.common_end
-        lines.append(f"common up to offset {outcome.common_end}; behind it {own_bytes} bytes here, {its_bytes} there")
+        lines.append(f"common up to offset {outcome.common_end}; after it {own_bytes} bytes here, {its_bytes} there")
     return lines
 
 

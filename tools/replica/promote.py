@@ -41,7 +41,7 @@ def promote(store: Path, force: bool, switch: bool, master: str | None, timeout:
     """Make the broker on STORE the master."""
     directory, until = store_directory(store), time.monotonic() + timeout
     if (parted := divergence.read(store)) is not None:
-        remedy = f"decide which log counts: `slipstream replica check {store} --with {parted.master}` says more"
+        remedy = f"decide which log counts: `slipstream replica check {store} --with {parted.master}` shows details"
         raise RoleRefused(store, parted.text(), remedy)
     broker = running(store)
     if broker is None:
@@ -71,19 +71,20 @@ def _tell_promoted(
     begun, own_ha = epochs.read(store).entries[-1], _ha_address(now)
     lines = [
         f"{now.settings['brokerRole']}: {begun.broker} is the master of epoch {begun.epoch}, from offset"
-        f" {begun.start_offset} on; it takes messages"
+        f" {begun.start_offset} on; it accepts messages"
     ]
     if is_switched and old is not None:
-        lines.append(f"{old.address} is its slave now")
+        lines.append(f"{old.address} is now its slave")
     elif fences:
         lines.append(
-            "the old master is fenced: when it runs it asks every second who is the master, and becomes the slave of"
-            " this one as soon as it has an answer"
+            "the old master is fenced: once it runs, it asks every second for the present master, and becomes its slave"
+            " as soon as it has an answer"
         )
     else:
         lines.append(
-            "NOT FENCED: nothing keeps the old master from taking messages when it comes back. On its host, before"
-            f" it starts: `slipstream demote STORE --master {own_ha}` (a RocketMQ broker: brokerRole=SLAVE in its file)"
+            "NOT FENCED: nothing prevents the old master from accepting messages when it comes back. On its host,"
+            f" before it starts: `slipstream demote STORE --master {own_ha}` (for a RocketMQ broker: brokerRole=SLAVE"
+            " in its file)"
         )
     lost = undelivered(store)
     lines += lost.lines()
@@ -109,8 +110,8 @@ def _alone(store: Path, broker: Running) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            why = "another `slipstream promote` or `demote` of it is at work"
-            raise RoleRefused(store, why, f"wait for its end, then look: `slipstream ha status {store}`") from None
+            why = "another `slipstream promote` or `demote` of this store is running"
+            raise RoleRefused(store, why, f"wait until it has ended, then see `slipstream ha status {store}`") from None
         yield
     finally:
         os.close(fd)
@@ -122,7 +123,7 @@ def _promote_stopped(directory: StoreDirectory, force: bool, master: str | None,
             succession.require_no_living(directory.root, master)
         epochs.write(directory.root, epochs.read(directory.root).promoting(is_forced=force))
     fields: dict[str, Any] = dict.fromkeys(("role", "broker", "epoch", "startOffset", "oldMaster"))
-    line = "no broker runs on this store; its next start is that of a master, whatever its file says"
+    line = "no broker runs on this store; its next start makes it a master, whatever its file says"
     line += "" if force else "; that start is refused while another master answers"
     lost = undelivered(directory.root)
     fields |= {"steppedDown": False, "fenced": False, "pendingTimers": lost.timers, "popped": lost.popped}
@@ -137,9 +138,9 @@ def _say(schema: str, fields: dict[str, Any], lines: list[str], as_json: bool) -
 
 def _require_slave(store: Path, broker: Running, board: Board) -> None:
     if broker.settings["brokerRole"] != SLAVE:
-        raise RoleRefused(store, "this broker is a master already", "look at the others: `slipstream ha status STORE`")
+        raise RoleRefused(store, "this broker is already a master", "check the others: `slipstream ha status STORE`")
     if is_unreadable(board) or board.flush_errno.read():
-        why = "its log is not whole: what it received it cannot read, or not bring to disk"
+        why = "its log is incomplete: it cannot read what it received, or cannot flush it to disk"
         raise RoleRefused(store, why, f"`slipstream status {store}` says what is wrong")
 
 
@@ -150,12 +151,12 @@ def demote(store: Path, master: str | None, timeout: float, as_json: bool) -> in
     if broker is None:
         with locked(directory):
             epochs.write(directory.root, epochs.read(directory.root).demoted(master or ""))
-        line = "no broker runs on this store; its next start is that of a slave, whatever its file says"
+        line = "no broker runs on this store; its next start makes it a slave, whatever its file says"
         fields = {"running": False, "role": None, "brokerId": None, "master": master, "diverged": None}
         _say("demote", fields, [line], as_json)
         return 0
     if master is None and not broker.settings.get("namesrvAddr"):
-        raise RoleRefused(store, "no name server tells its master", "say where that sends its log: --master HOST:PORT")
+        raise RoleRefused(store, "no name server knows its master", "give its master's HA port with --master HOST:PORT")
     wanted = RoleRequest(to_master=False, master=master or "")
     with _alone(store, broker):
         now = _ask(broker, wanted, store, until, lambda role: role == SLAVE)
@@ -206,7 +207,7 @@ def _await_role(
     """The broker in its new role, serving. Raises RoleRefused."""
     while time.monotonic() < until:
         if why := role_request.refusal(Path(before.said)):
-            raise RoleRefused(store, f"it stays as it is: {why}", "mend that, then type it again")
+            raise RoleRefused(store, f"its role was not changed: {why}", "correct that, then run the command again")
         now = running(store)
         if now is not None and now.token != before.token and _serves(now):
             if is_so(str(now.settings["brokerRole"])):
@@ -214,8 +215,8 @@ def _await_role(
             _refuse_outrun(store)
             break
         if now is None and is_near and not is_alive(before.pid, before.start_time):
-            remedy = "start it again, and look at its role: `slipstream status STORE`"
-            raise RoleRefused(store, "its broker ended while it changed its role", remedy)
+            remedy = "start it again, then check its role: `slipstream status STORE`"
+            raise RoleRefused(store, "its broker ended during the change of its role", remedy)
         time.sleep(LOOK_SECONDS)
     raise RoleRefused(store, "the broker did not come up in its new role", "its log says why")
 
@@ -225,8 +226,8 @@ def _refuse_outrun(store: Path) -> None:
     known = epochs.read(store)
     if known.is_fenced and known.fenced_by is not None:
         newer = known.fenced_by
-        why = f"{newer.broker} was promoted, too, and is the master of epoch {newer.epoch}: this broker is its slave"
-        raise RoleRefused(store, why, f"look at both: `slipstream ha status {store}`")
+        why = f"{newer.broker} was also promoted and is the master of epoch {newer.epoch}: this broker is its slave"
+        raise RoleRefused(store, why, f"check both: `slipstream ha status {store}`")
 
 
 def _serves(broker: Running) -> bool:

@@ -35,7 +35,7 @@ class NewerEpoch(StoreError):
     code = "NEWER_EPOCH"
 
     def __init__(self, store: Path, why: str, remedy: str) -> None:
-        super().__init__(f"{store}: nothing was cut; {why}; {remedy}; to give up its messages all the same: {GIVE_UP}")
+        super().__init__(f"{store}: nothing was cut; {why}; {remedy}; to give up its messages anyway, add {GIVE_UP}")
 
 
 def rewind(
@@ -84,8 +84,8 @@ def _require_no_reign(store: Path) -> None:
     """Raise NewerEpoch for the store of a promoted master that has heard of no newer one."""
     known = epochs.read(store)
     if known.is_here and known.role is SaidRole.MASTER and not known.is_fenced:
-        why = f"its broker was promoted, and is the master of epoch {known.last_epoch}, the newest that is known here"
-        raise NewerEpoch(store, why, "cut its slaves' logs instead, there `slipstream replica rewind OTHER --with ...`")
+        why = f"its broker was promoted, and is the master of epoch {known.last_epoch}, the newest known here"
+        raise NewerEpoch(store, why, "cut its slaves' logs instead: there `slipstream replica rewind OTHER --with ...`")
 
 
 def _last_common(store: Path, other: str, give_up_newer: bool, shown: bool | None) -> tuple[int | None, str]:
@@ -104,7 +104,7 @@ def _last_common(store: Path, other: str, give_up_newer: bool, shown: bool | Non
 
 def _nothing(was_noted: bool) -> str:
     forgotten = "; the note of the divergence is removed" if was_noted else ""
-    return f"nothing is to go: all of this log is in the other one{forgotten}"
+    return f"nothing to remove: the other log has all of this log{forgotten}"
 
 
 def _say(as_json: bool, fields: dict[str, Any], text: str) -> None:

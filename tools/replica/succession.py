@@ -36,9 +36,9 @@ COMPARED_BYTES = 4 * log_ranges.BYTES_MAX  # the newest of both logs; those befo
 
 
 class RoleRefused(EngineError):
-    """Raised where a role must not be changed, or was not.
+    """Raised when a role may not be changed, or was not changed.
 
-    Next: do what the message ends with; `slipstream ha status STORE` shows both sides.
+    Next: do what the end of the error says; `slipstream ha status STORE` shows both sides.
     """
 
     code = "ROLE_REFUSED"
@@ -117,10 +117,10 @@ def refuse_beside_master(slave: Slave, given: str | None) -> None:
         time.sleep(LOOK_SECONDS)
     who = living[0] if living else address_cursors.text_of(slave.board.ha_client.master_address)
     remedy = (
-        f"let it step down without a loss: `slipstream promote {store} --switch` (a Slipstream master that allows this"
-        " host by adminAllowList); or stop it first; or --force, if nobody will ever write there again"
+        f"make it step down without loss: `slipstream promote {store} --switch` (a Slipstream master that allows this"
+        " host by adminAllowList); or stop it first; or --force, if nothing will write there again"
     )
-    raise RoleRefused(store, f"its master {who} is alive, and both would take messages", remedy)
+    raise RoleRefused(store, f"its master {who} is running, and both would accept messages", remedy)
 
 
 def _sends(board: Board) -> bool:
@@ -141,8 +141,8 @@ def switch(slave: Slave, old: Master | None, epoch: int, until: float) -> None:
     """Have the master become our slave, and wait until we have all that it has. Raises RoleRefused."""
     store = slave.store
     if old is None:
-        why = "no Slipstream master answers for it to step down, or none that proves who it is"
-        raise RoleRefused(store, why, "give its listenPort's address by --master HOST:PORT; or stop it, then promote")
+        why = "no Slipstream master with a proven identity answers, so none can step down"
+        raise RoleRefused(store, why, "give its listenPort's address with --master HOST:PORT; or stop it, then promote")
     with RemotingClient(str(slave.broker.settings["storeHost"]), ANSWER_SECONDS, tls_of()) as client:
         own = asked_extent(client)
     if old.extent.is_master:
@@ -153,13 +153,13 @@ def switch(slave: Slave, old: Master | None, epoch: int, until: float) -> None:
             client.ask(RequestCode.STEP_DOWN, successor)
     extent = _await_extent(store, old.address, until)
     if extent.yields_to not in ("", own.identity) or (not old.extent.is_master and extent.yields_to != own.identity):
-        whom = f"it steps down for {extent.yields_to}" if extent.yields_to else "it is no master any longer"
-        raise RoleRefused(store, f"{old.address}: {whom}", "ask each who is the master: `slipstream ha status STORE`")
+        whom = f"it is stepping down for {extent.yields_to}" if extent.yields_to else "it is no longer a master"
+        raise RoleRefused(store, f"{old.address}: {whom}", "check who is the master: `slipstream ha status STORE`")
     while slave.board.max_physical_offset.read() < extent.max_offset:
         if time.monotonic() > until:
             end = slave.board.max_physical_offset.read()
-            why = f"it has the log up to {end} of {extent.max_offset}, and time is over"
-            raise RoleRefused(store, why, f"nothing is lost: again, `slipstream promote {store} --switch`")
+            why = f"it has the log up to {end} of {extent.max_offset}, and the time is over"
+            raise RoleRefused(store, why, f"nothing is lost; run `slipstream promote {store} --switch` again")
         time.sleep(LOOK_SECONDS)
     require_same_history(slave, Master(old.address, extent))
 
@@ -171,7 +171,7 @@ def require_same_history(slave: Slave, old: Master) -> None:
     """
     own_log, extent = slave.log(), _asked(slave.store, old.address)
     entries, its = slave.standing().entries, standing_of(extent).entries
-    compare = f"`slipstream replica check {slave.store} --with {old.address}` says which log has what"
+    compare = f"`slipstream replica check {slave.store} --with {old.address}` shows what each log has"
     if own_log.extent.high > extent.max_offset:
         lacks = own_log.extent.high - extent.max_offset
         why = f"AHEAD: it has {lacks} bytes that its master {old.address} lacks, whose messages would be lost"
@@ -199,7 +199,7 @@ def _asked(store: Path, address: str) -> Extent:
         with RemotingClient(address, ANSWER_SECONDS, tls_of()) as client:
             return asked_extent(client)
     except (EngineError, StoreError) as error:
-        raise RoleRefused(store, f"the master at {address}: {error}", "look at its log, then promote again") from None
+        raise RoleRefused(store, f"the master at {address}: {error}", "read its log, then promote again") from None
 
 
 def _await_extent(store: Path, address: str, until: float) -> Extent:
@@ -217,7 +217,7 @@ def _await_extent(store: Path, address: str, until: float) -> Extent:
         except EngineError as error:
             why = str(error)
         time.sleep(LOOK_SECONDS)
-    raise RoleRefused(store, f"the old master at {address}: {why}", "look at its log, then promote again")
+    raise RoleRefused(store, f"the old master at {address}: {why}", "read its log, then promote again")
 
 
 def require_no_living(store: Path, given: str | None) -> None:
@@ -231,13 +231,13 @@ def require_no_living(store: Path, given: str | None) -> None:
         if one is not None and one.extent.is_master:
             remedy = (
                 "stop that one first; or start this one as a slave and `slipstream promote STORE --switch`; or --force,"
-                " if nobody will ever write there again"
+                " if nothing will write there again"
             )
-            why = f"the master {one.extent.identity} at {address} is alive, and both would take messages"
+            why = f"the master {one.extent.identity} at {address} is running, and both would accept messages"
             raise RoleRefused(store, why, remedy)
 
 
 def _no_log() -> OwnLog:
-    raise AssertionError("nothing is proved here")
+    raise AssertionError("its identity is not proved")
 
 

@@ -57,7 +57,7 @@ def _text(message: Message) -> str | None:
     body, problem = body_shown(message)
     if problem:
         place = f"{message.topic}/{message.queue_id}#{message.queue_offset}"
-        warn(f"{escaped(place)}: {problem}; its body is not printed, --json shows it as it is stored")
+        warn(f"{escaped(place)}: {problem}; its body is not printed; --json shows it as stored")
         return None
     text = body.decode("utf-8", "replace")
     return f"{escaped(text) if sys.stdout.isatty() else text}\n"

@@ -54,8 +54,8 @@ def start_server(command: list[str], log: Path, pid_file: Path | None, timeout: 
             if ended:
                 return _told_why(child, log, begin)
             if time.monotonic() >= deadline:
-                what = f"process {child.pid} (slipstream {command[0]}) is not ready within {timeout:g} s; it goes on"
-                raise NotInTime(f"{what} starting; its output is in {log}")
+                what = f"process {child.pid} (slipstream {command[0]}) is not ready within {timeout:g} s; it continues"
+                raise NotInTime(f"{what} to start; its output is in {log}")
             time.sleep(POLL_SECONDS)
     finally:
         _let_go(child)
@@ -87,7 +87,7 @@ def _told_why(child: subprocess.Popen[bytes], log: Path, begin: int) -> int:
     """Repeat the last line of an error that it wrote; its exit code."""
     lines = _lines(log, begin)
     said = [line for line in lines if line.startswith("slipstream: ") and not line.startswith("slipstream: warning:")]
-    why = (said or lines or [f"slipstream: process {child.pid} ended with {child.returncode}; {log} may say why"])[-1]
+    why = (said or lines or [f"slipstream: process {child.pid} ended with exit code {child.returncode}; see {log}"])[-1]
     click.echo(why, err=True)
     return child.returncode if child.returncode > 0 else ExitCode.STORE
 

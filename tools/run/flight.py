@@ -81,7 +81,7 @@ def _setting(store: Path | None, file: str | None) -> Setting:
     from spark_bridge.flight.errors import FlightRefused
 
     if (store is None) == (file is None):
-        raise FlightRefused("give a STORE, or -c with the file of its broker, and not both")
+        raise FlightRefused("give either STORE or -c with the file of its broker")
     if store is not None:
         return Setting(store)
     from engine.settings.config import load
@@ -109,13 +109,13 @@ def _check_exposure(host: str, *, has_tls: bool, has_token: bool, no_token: bool
         return
     if not has_token:
         raise FlightRefused(
-            f"--host {host} can be reached from elsewhere: give --token-file, a file with the token that its clients"
-            " send, or keep loopback"
+            f"--host {host} can be reached from other hosts: give --token-file with the token of its clients,"
+            " or stay on loopback"
         )
     if not has_tls and not expose:
         raise FlightRefused(
-            f"--host {host} can be reached from elsewhere: whoever sees the token on the way (there is no TLS here)"
-            " reads all messages. Give --tls-config, or --expose if that is meant"
+            f"--host {host} can be reached from other hosts without TLS: anyone who sees the token on the network"
+            " can read all messages. Give --tls-config; or give --expose to accept this"
         )
 
 
@@ -133,7 +133,7 @@ def _token(file: Path | None) -> str:
         what = f"{file}: a token has {TOKEN_CHARACTERS_MIN} to {TOKEN_CHARACTERS_MAX} printable ASCII characters"
         raise FlightRefused(f"{what}; make one with `openssl rand -base64 32`")
     if " " in text:
-        raise FlightRefused(f"{file}: a token has no blanks; make one with `openssl rand -base64 32`")
+        raise FlightRefused(f"{file}: a token may not contain blanks; make one with `openssl rand -base64 32`")
     return text
 
 
@@ -144,12 +144,15 @@ def _write_token(writable: bool, file: Path | None, token: str | None) -> str | 
     if file is None:
         return None
     if not writable:
-        raise FlightRefused("--write-token-file is of writers: give --writable, too")
+        raise FlightRefused("--write-token-file is only for writers: also give --writable")
     if token is None:
-        raise FlightRefused("--write-token-file and --no-token: who asks nobody cannot tell writers from readers")
+        raise FlightRefused(
+            "--write-token-file cannot be combined with --no-token: without tokens, writers and readers cannot be told"
+            " apart"
+        )
     own = _token(file)
     if own == token:
-        raise FlightRefused(f"{file}: writers have the token of readers; make another one, or leave the file out")
+        raise FlightRefused(f"{file}: writers and readers have the same token; make another one, or leave the file out")
     return own
 
 
@@ -165,7 +168,8 @@ def _tls(path: Path | None) -> tuple[bytes, bytes, bytes | None] | None:
     own = file.server_own
     assert own is not None
     if own.password:
-        raise TlsUnusable(path, "gRPC takes a private key without a password", "give one, in a file that only we read")
+        advice = "give one in a file that only this user can read"
+        raise TlsUnusable(path, "gRPC needs a private key without a password", advice)
     clients = None
     if file.client_auth is tls_file.ClientAuth.REQUIRE:
         assert file.server_trusts is not None

@@ -112,7 +112,7 @@ def _given(more: tuple[str, ...]) -> dict[str, str]:
     for text in more:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise InvalidOption(f"--option {text!r}: NAME=VALUE, as --option subExpression=new")
+            raise InvalidOption(f"--option {text!r}: not NAME=VALUE, for example --option subExpression=new")
         options[name.strip()] = value
     return options
 
@@ -123,9 +123,9 @@ def _decoding(decode: str | None, schema_file: str | None, message: str | None) 
 
     if decode is None and schema_file is not None:
         known = ", ".join([*SCHEMA_OPTIONS, PROTOBUF])
-        raise InvalidOption(f"--schema {schema_file}: of what? give --decode, one of {known}")
+        raise InvalidOption(f"--schema {schema_file}: needs --decode, one of {known}")
     if message is not None and decode != PROTOBUF:
-        raise InvalidOption(f"--message {message}: it is for --decode {PROTOBUF}, with a descriptor set as --schema")
+        raise InvalidOption(f"--message {message}: needs --decode {PROTOBUF} and a descriptor set as --schema")
     if decode is None:
         return {}
     options = {"decode": decode}
@@ -146,9 +146,9 @@ def _text(schema_file: str) -> str:
     try:
         text = data.decode("utf-8").strip()
     except UnicodeDecodeError as error:
-        raise InvalidOption(f"--schema {schema_file}: no UTF-8 ({error.reason} at byte {error.start})") from None
+        raise InvalidOption(f"--schema {schema_file}: not UTF-8 ({error.reason} at byte {error.start})") from None
     if len(data) > SCHEMA_BYTES_MAX or not text:
-        raise InvalidOption(f"--schema {schema_file}: {len(data)} bytes; is it the file that was meant?")
+        raise InvalidOption(f"--schema {schema_file}: {len(data)} bytes; is it the right file?")
     return text
 
 
@@ -158,7 +158,7 @@ def _catalog(catalog: str | None, warehouse: str | None) -> dict[str, str]:
     from spark_bridge.options.values import InvalidOption
 
     if catalog is None:
-        what = "--catalog is missing: a URI, as sqlite:////srv/lake.db or https://catalog:8181"
+        what = "--catalog is missing: give a URI, such as sqlite:////srv/lake.db or https://catalog:8181"
         raise InvalidOption(f"{what}, or a file with PyIceberg's properties of it")
     return catalog_properties(catalog if is_uri(catalog) else _file(catalog), warehouse)
 
@@ -176,6 +176,6 @@ def _refuse_misplaced(to: str, catalog: str | None, storage: str | None) -> None
     from spark_bridge.options.values import InvalidOption
 
     if to == "iceberg" and storage is not None:
-        raise InvalidOption("--storage belongs to --to delta; Iceberg's storage is told in the catalog's file")
+        raise InvalidOption("--storage belongs to --to delta; Iceberg's storage is configured in the catalog's file")
     if to == "delta" and catalog is not None:
         raise InvalidOption("--catalog and --warehouse belong to --to iceberg; a Delta table is its directory or URL")

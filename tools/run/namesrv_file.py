@@ -36,8 +36,8 @@ class NameServerFile:
         try:
             wanted, warnings = name_server_keys.load(self.path)
         except ConfigError as error:
-            log.error("SIGHUP: nothing is changed: %s", error)
-            return f"nothing is changed: {error}"
+            log.error("SIGHUP: nothing was changed: %s", error)
+            return f"nothing was changed: {error}"
         tell_warnings(log, warnings)
         before = settings.values()
         settings.set({name: self._flags[field] or wanted.get(field, False) for name, field in LIVE.items()})

@@ -29,7 +29,7 @@ def send(
     cluster = Cluster(name_servers, broker, timeout, tls_of(tls_config))
     statuses = asyncio.run(_send_all(cluster, topic, bodies, (tag, key, extra), as_json))
     if not as_json:
-        counts = ", ".join(f"{count:,} {status}" for status, count in statuses.items()) or "nothing was there"
+        counts = ", ".join(f"{count:,} {status}" for status, count in statuses.items()) or "no input, nothing was sent"
         click.echo(f"{how_many(statuses.total(), 'message')} to {topic}: {counts}")
     return ExitCode.WELL if set(statuses) <= {"SEND_OK"} else ExitCode.FOUND
 

@@ -25,7 +25,7 @@ SERVES = "serves"
 
 
 class NotInTime(Exception):
-    """A broker did not come to what was waited for within the time that was given.
+    """Raised when a broker did not reach the wanted state in time.
 
     Next: `slipstream status STORE` says what is wrong; wait longer with `slipstream wait STORE --timeout SECONDS`.
     """
@@ -34,7 +34,7 @@ class NotInTime(Exception):
 
 
 class NotServed(Exception):
-    """A broker runs, and another program has one of its ports.
+    """Raised when a broker runs, but another program has one of its ports.
 
     Next: `ss -ltnp` names that program; the broker tries the port again each second.
     """
@@ -98,7 +98,7 @@ def _too_late(store: str, wanted: str, timeout: float, status: HaStatus | None) 
         worst = max(status.findings, key=lambda one: one.verdict)
         return NotInTime(f"{store}: the broker is not {wanted} {within}: {worst.what}; next: {worst.next_step}")
     if (note := starting.read(Path(store))) is not None:
-        return starting.BrokerStarts(store, note.pid, f"{note.what}; not done {within}")
+        return starting.BrokerStarts(store, note.pid, f"{note.what}; not finished {within}")
     return NoBroker(store, f"no broker serves {within}")
 
 
@@ -109,7 +109,7 @@ def stop(store: str, timeout: float) -> int:
     deadline = time.monotonic() + timeout
     while broker.is_alive():
         if time.monotonic() >= deadline:
-            raise NotInTime(f"{store}: process {broker.pid} has not ended within {timeout:g} s; it goes on stopping")
+            raise NotInTime(f"{store}: process {broker.pid} has not ended within {timeout:g} s; it continues to stop")
         time.sleep(POLL_SECONDS)
     click.echo(f"stopped: process {broker.pid}, store {store}")
     return 0

@@ -53,7 +53,7 @@ def _fronts(fronts: list[Json]) -> Text:
 
 def _clients(said: Json) -> RenderableType:
     if not said["clients"]:
-        return Group(_fronts(said["fronts"]), Text("no client said who it is"))
+        return Group(_fronts(said["fronts"]), Text("no client has identified itself"))
     table = table_of("client", "address", "language", "version", "silent", "produces for", "consumes for")
     for column in table.columns:
         column.no_wrap, column.overflow = False, "fold"  # what a narrow terminal has no room for goes on below

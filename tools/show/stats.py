@@ -33,7 +33,7 @@ def _rates(stats: StoreStats) -> Table:
 
 def _latencies(latency: LatencyStats) -> RenderableType:
     if not latency.puts:
-        return Text("no put was waited for")
+        return Text("no put waited for an answer")
     line = "  ".join(f"p{name} {duration(micros)}" for name, micros in latency.percentiles_us.items())
     table = table_of("took", "puts", "")
     most = max(latency.distribution.values())

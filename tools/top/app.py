@@ -28,22 +28,22 @@ from tools.top.views import BAD, VIEWS
 
 WIDE_COLUMNS, WIDE_LINES = 120, 40
 MEMBERS_EVERY_MS = 10_000
-KEYS = "1-5 view  ↑↓ row  Enter closer  Esc back  s sort  r turn  / filter  h help  q"
+KEYS = "1-5 view  ↑↓ row  Enter open  Esc back  s sort  r reverse  / filter  h help  q"
 HELP = """\
-1 to 5, Tab   replicas, topics, producers, consumers, roles
-up, down, Page up, Page down, Home, End   the row
-Enter         look at the row closely: a topic's queues, a group's members
-              and lags, a replica's curves
-Esc           back
-s, r          sort by the next column; the other way round
-/             show only names that have a text in them; empty: all
-Space         stop the clock, and let it go on
-h, ?          this help, and back
+1 to 5, Tab   choose a view: replicas, topics, producers, consumers, roles
+up, down, Page up, Page down, Home, End   choose a row
+Enter         open the row: a topic's queues, a group's members and lags,
+              a replica's curves
+Esc           go back
+s, r          sort by the next column; reverse the order
+/             show only names that contain a text; empty: all names
+Space         pause, and continue
+h, ?          show this help, and close it
 q, Ctrl-C     quit
 
--0 B behind a cursor's name is its distance from the log's end. lag: what a
-replica has not confirmed, or a group not consumed. Rates are of the last 10 s.
-A broker that ends is waited for (--wait): it is shown again when it is back.
+-0 B after a cursor's name is its distance from the log's end. lag: what a
+replica has not confirmed, or a group has not consumed. Rates cover the last
+10 s. If the broker ends, top waits for its next start (--wait).
 """
 
 
@@ -166,10 +166,10 @@ class Top(App[None]):
         lines = head(look, width)
         if self._gone_ms is not None:
             left = max(0, int(self._wait_ms - (monotonic_ms() - self._gone_ms))) // 1000
-            says = f"ENDED  the broker ended at {self._gone_at}; waiting {left} s for it to come back, q quits"
+            says = f"ENDED  the broker ended at {self._gone_at}; waiting {left} s for it to start again, q quits"
             lines[1:] = [line_of(says, width, BAD)]
         elif self._is_stopped:
-            lines.append(line_of("STOPPED  Space goes on", width, "bold yellow"))
+            lines.append(line_of("PAUSED  Space continues", width, "bold yellow"))
         newline = Text("\n", no_wrap=True)
         self.query_one("#head", Static).update(newline.join(lines))
         self.query_one("#pipeline", Static).update(newline.join(pipeline(look, width, self._glyphs)))
@@ -194,7 +194,7 @@ class Top(App[None]):
         now_ms = monotonic_ms()
         if self.broker is not None and (group not in self._members or now_ms - self._asked_ms > MEMBERS_EVERY_MS):
             self._asked_ms = now_ms
-            self._members.setdefault(group, ["(the broker is asked)"])
+            self._members.setdefault(group, ["(querying the broker)"])
             address = self.broker.address
             self.run_worker(lambda: self._ask(address, group), thread=True, exclusive=True, exit_on_error=False)
         return self._members.get(group)

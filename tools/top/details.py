@@ -16,7 +16,7 @@ from tools.top.drawing import Glyphs, curve
 from tools.top.views import Column, Replica, View
 
 MEMBERS_SHOWN = 20
-ASKING = ["(the broker is asked)"]
+ASKING = ["(querying the broker)"]
 
 
 class Details(NamedTuple):

@@ -22,7 +22,7 @@ def run(store: str, once: bool, interval: float, wait: float) -> int:
         _print_once(store, interval)
         return 0
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("top needs a terminal; --once prints one snapshot without")
+        raise click.UsageError("top needs a terminal; --once prints one view without it")
     from tools.top.app import Top  # with textual, which a snapshot does not need
 
     app = Top(store, interval, wait, glyphs_for(sys.stdout.encoding))

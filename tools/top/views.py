@@ -153,7 +153,7 @@ PRODUCERS = View(
         Column("records", 13, lambda row: _count(row.records), lambda row: row.records),
         Column("refused", 8, lambda row: f"{row.refused:,}", lambda row: row.refused),
     ),
-    lambda row: f"{row.owner} {row.ring}", 3, lambda row: row.fill_ratio > FULL_RATIO, "nobody has a ring",
+    lambda row: f"{row.owner} {row.ring}", 3, lambda row: row.fill_ratio > FULL_RATIO, "no producer has a ring",
 )  # fmt: skip
 CONSUMERS = View(
     "consumers", _consumers_title, lambda look: look.groups,

@@ -38,7 +38,7 @@ def said_by(body: bytes) -> Json:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise Refused("send an object in JSON")
+        raise Refused("send a JSON object")
     return value
 
 

@@ -67,7 +67,7 @@ def problem(error: Exception) -> tuple[int, Json]:
     if isinstance(error, OSError):
         return 409, {"code": "IO", "error": f"{error.filename or 'input or output'}: {error.strerror or error}"}
     log.error("a page failed", exc_info=error)
-    return 500, {"code": "BUG", "error": "the console failed here; what it prints says where"}
+    return 500, {"code": "BUG", "error": "the console failed; see its terminal for details"}
 
 
 async def _page(_request: Request) -> Response:

@@ -94,19 +94,19 @@ class Guard:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._hosts.allows(hosts[0]):
             return _refused(
-                421, "HOST", "this server is not asked under that name; see `slipstream web --help`, --name"
+                421, "HOST", "this server does not serve that host name; see --name in `slipstream web --help`"
             )
         if headers.get("sec-fetch-site", "none") in ("cross-site", "same-site") and _is_fetch(headers):
-            return _refused(403, "ORIGIN", "a page of another site may not ask")
+            return _refused(403, "ORIGIN", "a page of another site may not send requests")
         if scope["method"] in SAFE_METHODS:
             return None
         if headers.get("origin") not in (f"http://{hosts[0]}", f"https://{hosts[0]}"):
-            return _refused(403, "ORIGIN", "only a page of this server may ask for that")
+            return _refused(403, "ORIGIN", "only a page of this server may send this request")
         if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return _refused(415, "CONTENT_TYPE", "send application/json")
         length = headers.get("content-length", "")
         if not length.isdecimal() or len(length) > 9 or int(length) > BODY_BYTES_MAX:
-            return _refused(413, "TOO_LARGE", f"a request has {BODY_BYTES_MAX} bytes at most, and says how many")
+            return _refused(413, "TOO_LARGE", f"a request must state its length, at most {BODY_BYTES_MAX} bytes")
         return None
 
     def _entrance(self, scope: Scope) -> Response | None:
@@ -123,7 +123,7 @@ class Guard:
             answer.set_cookie(self._cookie, self._session, httponly=True, samesite="strict", path="/")
             return answer
         if path.startswith(("/api/", "/events/")) or scope["method"] not in SAFE_METHODS:
-            return _refused(401, "TOKEN", "open the address that `slipstream web` printed: it has the token")
+            return _refused(401, "TOKEN", "open the address that `slipstream web` printed; it contains the token")
         return FileResponse(LOCKED_PAGE, status_code=401)
 
     def _is_known(self, headers: Headers) -> bool:

@@ -52,7 +52,7 @@ def _check(stores: tuple[Path, ...], host: str, expose: bool, names: tuple[str, 
     from tools.web.state.errors import WebError
 
     if len(stores) > STORES_MAX:
-        raise WebError(f"{len(stores)} stores: one console shows {STORES_MAX} at most; start another one with --port")
+        raise WebError(f"{len(stores)} stores: one console shows at most {STORES_MAX}; start another one with --port")
     for path in stores:
         store_directory(path)
     _check_exposure(host, expose, names)
@@ -73,17 +73,17 @@ def _check_exposure(host: str, expose: bool, names: tuple[str, ...]) -> None:
         is_loopback = host == "localhost"
     if not is_loopback and not expose:
         raise WebError(
-            f"--host {host} can be reached from elsewhere: whoever sees the token on the way (there is no TLS here)"
-            " reads all messages. Give --expose if that is meant; better keep loopback, and use `ssh -L` or a TLS proxy"
+            f"--host {host} can be reached from other hosts without TLS: anyone who sees the token on the network"
+            " can read all messages. Stay on loopback and use `ssh -L` or a TLS proxy; or give --expose to accept this"
         )
     if names and not expose:
-        raise WebError("--name goes with --expose: on loopback the server is asked as localhost or by its address")
+        raise WebError("--name needs --expose: on loopback browsers use localhost or the address")
 
 
 def _means(expose: bool, allow_digest: bool) -> str:
     may = "it may write digests" if allow_digest else "read-only"
     reach = (
-        "others reach it: the token is all that keeps them out, and it is not encrypted" if expose else "this host only"
+        "other hosts can reach it; only the token protects it, unencrypted" if expose else "this host only"
     )
     return f"slipstream web: {may}; {reach}; Ctrl-C ends it"
 

@@ -24,7 +24,7 @@ class Threads:
     async def run(self, work: Callable[[], Made]) -> Made:
         """Return what `work` returns or raises. Raises Busy."""
         if self._waiting >= self._waiting_max:
-            raise Busy(f"{self._waiting_max} questions wait already; ask again in a moment")
+            raise Busy(f"{self._waiting_max} requests are already waiting; try again in a moment")
         self._limiter = self._limiter or anyio.CapacityLimiter(self._threads)
         self._waiting += 1
         try:

@@ -35,7 +35,7 @@ def test_another_process_is_not_given_what_this_one_was() -> None:
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     refused = asked()
-    assert refused.returncode == 1 and "no four free ports" in refused.stderr
+    assert refused.returncode == 1 and "no four consecutive free ports" in refused.stderr
     local_broker._given.pop().close()
     assert asked().stdout == f"{first + 2}\n"
 
@@ -44,6 +44,6 @@ def test_a_port_with_a_user_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> 
     port = local_broker.free_port()
     monkeypatch.setattr(local_broker, "PORTS", range(port - 2, port + 2, 4))
     local_broker._given.pop().close()
-    with socket.create_server(("127.0.0.1", port + 1)), pytest.raises(RuntimeError, match="no four free ports"):
+    with socket.create_server(("127.0.0.1", port + 1)), pytest.raises(RuntimeError, match="no four consecutive"):
         local_broker.free_port()
     assert local_broker.free_port() == port

@@ -78,7 +78,7 @@ def test_a_running_broker_is_all_there_without_bodies_and_secrets(
     assert b"orders" in parts["config/topics.json"] and b"numba " in parts["versions.txt"]
     assert (tmp_path / "x.tar.gz").stat().st_mode & 0o777 == 0o600
     again = collect(broker.store, "-o", tmp_path / "x.tar.gz")
-    assert (again.returncode, again.stderr.count("\n")) == (4, 1) and "stays as it is" in again.stderr
+    assert (again.returncode, again.stderr.count("\n")) == (4, 1) and "is not overwritten" in again.stderr
 
 
 def damaged_store(folder: Path) -> Path:
@@ -122,7 +122,7 @@ def test_late_parts_are_left_out(
 
 def test_what_is_no_directory_is_one_line(tmp_path: Path) -> None:
     ran = collect(tmp_path / "nowhere")
-    assert (ran.returncode, ran.stderr.count("\n")) == (2, 1) and "it is no directory" in ran.stderr
+    assert (ran.returncode, ran.stderr.count("\n")) == (2, 1) and "not a directory" in ran.stderr
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="root alone becomes somebody else")
@@ -147,7 +147,7 @@ def test_a_full_disk_is_named_and_nothing_is_left_there(tmp_path: Path) -> None:
         (disk.path / "filler").write_bytes(b"x" * (1 << 20))
         ran = collect(damaged_store(tmp_path), "-o", disk.path / "x.tar.gz")
         assert (ran.returncode, ran.stderr.count("\n")) == (4, 1)
-        assert f"{disk.path}/x.tar.gz: No space left on device; make room" in ran.stderr
+        assert f"{disk.path}/x.tar.gz: No space left on device; free some disk space" in ran.stderr
         assert [path.name for path in disk.path.iterdir()] == ["filler"]
 
 

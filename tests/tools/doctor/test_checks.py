@@ -127,7 +127,7 @@ def test_an_answer_that_takes_long_says_of_a_clock_what_is_certain(
 def test_certificates_are_renewed_before_they_end(days: int, level: Level) -> None:
     ends = time.strftime("%b %d %H:%M:%S %Y GMT", time.gmtime(time.time() + days * 86_400))
     row = certificate.judged(ends)
-    assert row.level is level and (level is Level.OK or (row.reason == "CERTIFICATE" and "no restart" in row.next))
+    assert row.level is level and (level is Level.OK or (row.reason == "CERTIFICATE" and "a restart" in row.next))
     assert certificate.judged("").level is Level.UNKNOWN
 
 

@@ -80,7 +80,7 @@ def test_a_pair_that_is_well(pair: tuple[LocalBroker, LocalBroker, str]) -> None
     found = rows_of(master.store)
     assert levels([row for rows in found.values() for row in rows]) == {"ok"}
     assert f"a:0 at 127.0.0.1:{master.port}, a:1 at 127.0.0.1:{slave.port}" in found["name servers"][0]["what"]
-    assert "this host alone" in found["port haListenPort"][0]["what"]
+    assert "only this host" in found["port haListenPort"][0]["what"]
     assert "from offset 0, stored 20" in found["history"][0]["what"]
     assert "in sync" in found["replica"][0]["what"]
     assert "1 front, " in found["clients"][0]["what"] and "delay, transactions run" in found["clients"][0]["what"]
@@ -178,7 +178,7 @@ def test_a_broker_that_takes_tls_only_is_asked_over_tls(tmp_path: Path) -> None:
         (row,) = rows_of(broker.store, "--tls-config", str(of_client), code=1)["files"]
         assert row["reason"] == "PERMISSIONS" and str(own.key) in row["what"] and "chmod" in row["next"]
         (row,) = rows_of(broker.store, code=1)["broker"]
-        assert row["reason"] == "NO_LISTENER" and "takes TLS only" in row["what"]
+        assert row["reason"] == "NO_LISTENER" and "accepts only TLS" in row["what"]
         strangers = Authority(tmp_path / "other", "somebody else").certificate
         other = tls_file(tmp_path / "wrong", client_trustCertPath=strangers, client_authServer="true")
         (row,) = rows_of(broker.store, "--tls-config", str(other), code=1)["certificate"]

@@ -49,7 +49,7 @@ def test_some_of_many_leftovers_are_named_and_all_are_counted(tmp_path: Path, mo
         shutil.rmtree(one.root)
     monkeypatch.setattr(leftovers, "monotonic_ms", lambda: monotonic_ms() + leftovers.SILENT_MS + 1)
     (row,) = rows_of(made.root)
-    assert row["what"].endswith(" and 2 more") and row["next"].endswith("; then ask again")
+    assert row["what"].endswith(" and 2 more") and row["next"].endswith("; then run this again")
     assert sum(str(one.regions) in row["next"] for one in gone) == NAMED_MAX
     for one in (made, *gone):
         shutil.rmtree(one.regions)

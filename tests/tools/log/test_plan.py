@@ -60,10 +60,10 @@ def test_for_people_it_is_a_page(store: SmallStore) -> None:
         (["--where", "{"], "where="),
         (["--option", "minPartitions"], "is not NAME=VALUE"),
         (["--option", "=1"], "is not NAME=VALUE"),
-        (["--option", "PATH=/etc"], "give STORE, --topic or --where"),
+        (["--option", "PATH=/etc"], "use STORE, --topic or --where"),
         (["--option", "minPartitions=1", "--option", "MINPARTITIONS=2"], "given twice"),
         (["--option", "nonsense=1"], "unknown option 'nonsense'"),
-        (["--option", "table=queues"], "nothing to plan"),
+        (["--option", "table=queues"], "there is no plan"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(store: SmallStore, arguments: list[str], told: str) -> None:

@@ -60,8 +60,8 @@ def test_what_is_wrong_is_found(log: SmallLog) -> None:
     data.write_bytes(content)
     log.flip(log.records[-1].offset - log.records[-1].offset % 4096 - 4096 + 40)
     first, second = said("--check", log.root, ends_with=ExitCode.FOUND)
-    assert first["state"] == "damaged" and "not those that were written" in first["reason"]
-    assert second["state"] == "stale" and "is another one than it was made from" in second["reason"]
+    assert first["state"] == "damaged" and "differ from those that were written" in first["reason"]
+    assert second["state"] == "stale" and "differs from the one it was made from" in second["reason"]
     told = run("log", "sidecar", "--check", log.root)
     assert told.exit_code == ExitCode.FOUND and first["reason"] in told.stdout
 
@@ -80,7 +80,7 @@ def test_a_log_that_was_cut_back_and_goes_on_otherwise(log: SmallLog) -> None:
 
 def test_wrong_arguments_are_named(log: SmallLog, tmp_path: Path) -> None:
     for arguments, what in (
-        (("--check", "--drop", log.root), "--check and --drop are two things"),
+        (("--check", "--drop", log.root), "--check and --drop cannot be combined"),
         (("--segment", "5", log.root), "no sealed segment of this log begins there"),
         ((tmp_path / "nowhere",), "NOT_A_STORE"),
     ):

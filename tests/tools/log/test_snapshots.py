@@ -69,7 +69,7 @@ def test_what_has_become_of_each_is_shown(log: SmallLog, tmp_path: Path) -> None
     ("words", "code", "told"),
     [
         (["--list"], ExitCode.USAGE, "USAGE"),
-        (["nightly"], ExitCode.USAGE, "USAGE: give STORE alone with --list, else NAME and STORE"),
+        (["nightly"], ExitCode.USAGE, "USAGE: give only STORE with --list, otherwise NAME and STORE"),
         (["--list", "--drop", "x"], ExitCode.USAGE, "USAGE"),
         (["../x", "STORE"], ExitCode.USAGE, "SNAPSHOT_REFUSED: snapshot '../x': no name of a snapshot"),
         (["x", "STORE", "--keep", "soon"], ExitCode.USAGE, "USAGE"),

@@ -94,7 +94,7 @@ def test_a_master_is_found_where_it_said_that_it_answers_and_believed_by_its_log
     peers.add(mine.root, [master.address])
     old = succession.master_of(slave, None)
     assert old is not None and old.address == master.address
-    with pytest.raises(RoleRefused, match=rf"its master {master.address} is alive"):
+    with pytest.raises(RoleRefused, match=rf"its master {master.address} is running"):
         succession.refuse_beside_master(slave, None)
     stranger = slave_of(tmp_path / "own", log_of(tmp_path / "own", (b"two", 40)))
     assert succession.master_of(stranger, None) is None, "another log: nobody is asked for offsets, or to step down"
@@ -109,7 +109,7 @@ def test_a_stopped_store_is_not_promoted_while_one_that_it_has_met_is_the_master
     assert (given.exit_code, "ROLE_REFUSED" in given.stderr) == (1, True), given.output
     peers.add(mine.root, ["127.0.0.1:1", master.address])
     met = run("promote", mine.root)
-    assert (met.exit_code, f"at {master.address} is alive" in met.stderr) == (1, True), met.output
+    assert (met.exit_code, f"at {master.address} is running" in met.stderr) == (1, True), met.output
     assert epochs.read(mine.root).role is SaidRole.NONE
     assert run("promote", mine.root, "--force").exit_code == 0
     assert epochs.read(mine.root).role is SaidRole.FORCED

@@ -104,7 +104,7 @@ def test_no_line_is_added_by_a_name(tmp_path: Path, more: list[str]) -> None:
 def test_nothing_is_overwritten(tmp_path: Path, there: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / there).write_text("mine")
     assert run_command(["init", str(tmp_path)]) == 2
-    assert f"{there} is there already" in capsys.readouterr().err
+    assert f"{there} already exists" in capsys.readouterr().err
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(there, "mine")]
 
 

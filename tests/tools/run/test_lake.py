@@ -82,13 +82,13 @@ def test_protobuf_goes_by_a_descriptor_set_and_a_message(lake: Lake, tmp_path: P
     ("arguments", "code", "why"),
     [
         (("--to", "iceberg", "--table", "raw.t"), 2, "--catalog is missing"),
-        (("--to", "delta", "--table", "t", "--decode", "json", "--message", "a.B"), 2, "for --decode protobuf"),
+        (("--to", "delta", "--table", "t", "--decode", "json", "--message", "a.B"), 2, "needs --decode protobuf"),
         (("--to", "iceberg", "--table", "t", "--catalog", "sqlite:///x.db"), 2, "NAMESPACE.NAME"),
         (("--to", "delta", "--table", "t", "--catalog", "sqlite:///x.db"), 2, "belong to --to iceberg"),
-        (("--to", "delta", "--table", "t", "--schema", __file__), 2, "of what? give --decode"),
+        (("--to", "delta", "--table", "t", "--schema", __file__), 2, "needs --decode"),
         (("--to", "delta", "--table", "t", "--option", "subExpression"), 2, "NAME=VALUE"),
         (("--to", "delta", "--table", "t", "--option", "endingOffsets=latest"), 2, "one of batch reads"),
-        (("--to", "delta", "--table", "t", "--option", "commitGroup=g"), 2, "no group is told"),
+        (("--to", "delta", "--table", "t", "--option", "commitGroup=g"), 2, "commits to no group"),
         (("--to", "delta", "--table", "t", "--columns", "bodies"), 2, "no column 'bodies'"),
         (("--to", "iceberg", "--table", "raw.t", "--catalog", "nothing.properties"), 2, "cannot be read"),
         (("--to", "iceberg", "--table", "raw.t", "--catalog", "http://me:hush@127.0.0.1:9/"), 4, "cannot be opened"),
@@ -141,7 +141,7 @@ def test_a_full_disk_ends_the_load_and_it_goes_on_later(lake: Lake) -> None:
         error = error.splitlines()[-1]  # a thread of deltalake's own may have told of a panic before
         assert code == 4
         assert error.startswith("slipstream: LAKE_FAILED: ")
-        assert "No space left on device" in error and "goes on behind its last commit" in error
+        assert "No space left on device" in error and "continues after its last commit" in error
         disk.free()
         assert loaded() == (0, "")
         shutil.copytree(disk.path, disk.directory, dirs_exist_ok=True)

@@ -87,7 +87,7 @@ def test_a_line_that_is_too_long_is_refused_by_its_number(broker: LocalBroker, b
     assert ran.stdout.startswith("2 messages acknowledged")
     assert ran.stderr.startswith("slipstream: MESSAGE_ILLEGAL: standard input, line 4: ")
     assert "1001 bytes" in ran.stderr and "maxMessageSize is 1000" in ran.stderr and ran.stderr.count("\n") == 1
-    assert "the 3 before it were sent, none behind it" in ran.stderr
+    assert "the 3 lines before it were sent" in ran.stderr
     assert bodies(broker, topic) == [b"short", b"another"]
 
 
@@ -102,7 +102,7 @@ def test_a_line_without_an_end_is_not_waited_for(broker: LocalBroker) -> None:
     with open("/dev/zero", "rb") as zeros:
         ran = subprocess.run(command, stdin=zeros, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
     assert ran.returncode == 2
-    assert b"standard input, line 1: more than 1000 bytes without an end" in ran.stderr
+    assert b"standard input, line 1: more than 1000 bytes without a line end" in ran.stderr
     assert b"nothing was sent" in ran.stderr and bodies(broker, "endless") == []
 
 
@@ -164,7 +164,7 @@ def test_on_a_terminal_it_says_that_it_reads(broker: LocalBroker) -> None:
     with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         os.close(theirs)
         assert process.stderr is not None
-        assert process.stderr.readline() == "reading messages from this terminal, one a line; Ctrl-D ends\n"
+        assert process.stderr.readline() == "reading messages from this terminal, one per line; press Ctrl-D to end\n"
         os.write(ours, b"typed\n\x04")
         told, _said = process.communicate(timeout=120)
     os.close(ours)

@@ -143,7 +143,7 @@ def test_what_keeps_replicas_back_is_shown() -> None:
         connected_seconds=60.0, silent_seconds=0.1, reason="BEHIND", in_sync=False, acked_bytes_per_second=3 << 20,
     )  # fmt: skip
     gone = EndedStatus("10.0.0.3:6000", "DIVERGED", "REQUEST_ABOVE_END", "compare both logs", 77, 3.0)
-    client = ClientStatus("READY", "-", 0, None, 31, "NO_LISTENER", "is the master up?")
+    client = ClientStatus("READY", "-", 0, None, 31, "NO_LISTENER", "is the master running")
     status = HaStatus(
         "/s", "c", "a", "SYNC_MASTER", "5", "RUNNING", 10_000, 0, 4_000, 0, 2, 7, [slow], [gone],
         {"REQUEST_ABOVE_END": 3}, client, {"NO_LISTENER": 12},

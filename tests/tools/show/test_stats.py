@@ -125,7 +125,7 @@ def test_every_kind_of_put_counts_and_refused_ones_do_not(tmp_path: Path) -> Non
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with LocalBroker(tmp_path / "m", **SMALL) as broker:
         assert cli.run_command(["stats", str(broker.store)]) == 0
-        assert "no put was waited for" in capsys.readouterr().out
+        assert "no put waited for an answer" in capsys.readouterr().out
         with Producer(broker.store, timeout=60.0) as producer:
             producer.send("the-topic", b"x" * 1000)
         board = board_of(broker)

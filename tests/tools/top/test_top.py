@@ -184,9 +184,9 @@ def test_a_slave_is_shown_with_its_master(pair: Brokers) -> None:
 def test_help_and_a_stopped_clock(pair: Brokers) -> None:
     async def play(app: Top, pilot: Pilot[None]) -> None:
         await pilot.press("h")
-        await until(pilot, lambda: "look at the row closely" in said_by(app))
+        await until(pilot, lambda: "open the row" in said_by(app))
         await pilot.press("escape", "space")
-        await until(pilot, lambda: "STOPPED" in said_by(app) and app.panel.display)
+        await until(pilot, lambda: "PAUSED" in said_by(app) and app.panel.display)
         stopped = app.last
         await pilot.pause(0.5)
         assert app.last is stopped

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 class WebError(Exception):
-    """Raised at the start, when the console cannot be served as it is asked for.
+    """Raised at the start when the console cannot be served with the given options.
 
-    Next: do what the message ends with; `slipstream web --help` has all options.
+    Next: do what the end of the error says; `slipstream web --help` has all options.
     """
 
     code = "WEB"
@@ -15,25 +15,25 @@ class WebError(Exception):
 class Refused(Exception):
     """Raised when a request is not served; the text goes to the page.
 
-    Next: change what the text names; the page shows it.
+    Next: change what the error names; the page shows it.
     """
 
     code, status = "REFUSED", 400
 
 
 class Busy(Refused):
-    """Raised when as much is under way as may be.
+    """Raised when the maximum number of requests is running.
 
-    Next: wait for what is under way, then try again.
+    Next: wait until one has ended, then try again.
     """
 
     code, status = "BUSY", 503
 
 
 class NotAllowed(Refused):
-    """Raised when what is asked for was not allowed at the start.
+    """Raised for a request that was not allowed at the start.
 
-    Next: open the address with the token that `slipstream web` printed, or start it with the option that the text
+    Next: open the address with the token that `slipstream web` printed, or start it with the option that the error
     names.
     """
 
@@ -41,9 +41,9 @@ class NotAllowed(Refused):
 
 
 class Unknown(Refused):
-    """Raised when there is no such store, message or job.
+    """Raised for an unknown store, message or job.
 
-    Next: go back to the page and choose what is there now.
+    Next: return to the page and choose an existing one.
     """
 
     code, status = "UNKNOWN", 404

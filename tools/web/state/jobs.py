@@ -76,13 +76,13 @@ class Jobs:
         if kind not in KINDS:
             raise Refused(f"kind: one of {', '.join(KINDS)}")
         if kind == "digest" and not self._may_digest:
-            raise NotAllowed("digests are written beside the store; start the console with --allow-digest")
+            raise NotAllowed("digests are written into the store; start the console with --allow-digest")
         with self._lock:
             running = [job for job in self._jobs if job.state == RUNNING]
             if len(running) >= RUNNING_MAX:
-                raise Busy(f"{RUNNING_MAX} checks run already; wait for one, or cancel it")
+                raise Busy(f"{RUNNING_MAX} checks are already running; wait for one, or cancel it")
             if any(job.kind == kind and job.store == store for job in running):
-                raise Busy(f"{kind} of {store.label} runs already")
+                raise Busy(f"{kind} of {store.label} is already running")
             self._count += 1
             job = Job(self._count, kind, store, self._process(kind, store), wall_ms())
             self._jobs.append(job)

@@ -14,7 +14,7 @@ from tools.web.state.errors import Refused
 from tools.web.views.message import TEXT_BYTES_MAX, record_of
 
 DEPTH_MAX = 32
-NO_FASTAVRO = "Avro needs the package fastavro: `pip install fastavro`, then start the console again"
+NO_FASTAVRO = "Avro needs the package fastavro: `pip install fastavro`, then restart the console"
 LEAST_BYTES = {"null": 0, "float": 4, "double": 8}  # of the other primitive types, enumerations and unions: one
 
 
@@ -65,7 +65,7 @@ def least_bytes(schema: Any, named: dict[str, int], depth: int) -> int:
     if isinstance(schema, str):
         return LEAST_BYTES.get(schema, named.get(schema.rpartition(".")[2], 1))
     if not isinstance(schema, dict):
-        raise Refused("the schema is no Avro schema: a name, a list or an object is")
+        raise Refused("not an Avro schema: a name, a list or an object is required")
     kind, name = schema.get("type"), str(schema.get("name", "")).rpartition(".")[2]
     if kind == "fixed":
         named[name] = int(schema.get("size", 0))
@@ -75,7 +75,7 @@ def least_bytes(schema: Any, named: dict[str, int], depth: int) -> int:
         named[name] = sum(least_bytes(one.get("type"), named, depth + 1) for one in schema.get("fields", ()))
         return named[name]
     if kind == "array" and least_bytes(schema.get("items"), named, depth + 1) == 0:
-        raise Refused("an array whose items take no bytes has no bound")
+        raise Refused("an array with items of zero bytes has no limit")
     if kind == "map":
         least_bytes(schema.get("values"), named, depth + 1)
     return 1 if kind in ("array", "map", "enum") else least_bytes(kind, named, depth + 1)

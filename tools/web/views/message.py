@@ -40,10 +40,10 @@ def record_of(store: Watched, reader: LogReader, asked: Asked) -> tuple[Message,
     """The record that is asked for, the messages in it where it is a batch, and which of them. Raises Unknown."""
     offset, number = asked.whole("offset", 0), asked.whole("inner", 0, INNER_NUMBER_MAX)
     if offset is None:
-        raise Refused("which message? give an offset")
+        raise Refused("no message chosen: give an offset")
     record = finder_on(store.path, reader).at(offset)
     if record is None:
-        raise Unknown(f"no message begins at offset {offset} of {store.label}: it expired, or never was one")
+        raise Unknown(f"no message begins at offset {offset} of {store.label}: it expired or never existed")
     inner = inner_messages(record)
     if number is not None and (inner is None or number >= len(inner)):
         raise Unknown(f"the record has no message {number} in it")

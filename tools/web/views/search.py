@@ -46,7 +46,7 @@ def _looked_for(kind: str, store: Watched, reader: LogReader, asked: Asked, limi
     if kind == "newest":
         return _newest(store, reader, finder, topic, limit)
     if not value:
-        raise Refused(f"{kind}: say which one")
+        raise Refused(f"{kind}: give a value")
     if kind == "key":
         result = finder.by_key(value, topic, limit)
         return result.messages[::-1], result.notes
@@ -55,7 +55,7 @@ def _looked_for(kind: str, store: Watched, reader: LogReader, asked: Asked, limi
     if kind == "offset":
         return _at_offset(reader, finder, _whole(value))
     if topic is None:
-        raise Refused(f"{kind}: say in which topic")
+        raise Refused(f"{kind}: give a topic")
     queue_id = asked.whole("queue", 0, 1 << 31)
     if kind == "time":
         return _at_time(store, reader, finder, topic, queue_id, _moment(value), limit)
@@ -88,7 +88,7 @@ def _by_id(finder: Finder, value: str, topic: str | None, limit: int) -> Hits:
 
 def _at_offset(reader: LogReader, finder: Finder, offset: int) -> Hits:
     if not reader.min_offset <= offset < reader.max_offset:
-        return [], [f"the log goes from offset {reader.min_offset} to {reader.max_offset}"]
+        return [], [f"the log reaches from offset {reader.min_offset} to {reader.max_offset}"]
     message = finder.at(offset)
     if message is not None:
         return [message], []
@@ -99,7 +99,7 @@ def _at_offset(reader: LogReader, finder: Finder, offset: int) -> Hits:
 def _of_queue(queue: QueueView, finder: Finder, start: int, limit: int) -> Hits:
     entries = [queue.entry(number) for number in range(start, min(start + limit, queue.max_offset))]
     hits = [message for entry in entries if entry and (message := finder.at(entry.physical_offset))]
-    return hits, [f"the queue goes from offset {queue.min_offset} to {queue.max_offset}"]
+    return hits, [f"the queue reaches from offset {queue.min_offset} to {queue.max_offset}"]
 
 
 def _at_time(
@@ -117,7 +117,7 @@ def _at_time(
             message = finder.at(entry.physical_offset)
             hits += [message] if message is not None and message.store_timestamp_ms >= moment else []
     hits.sort(key=lambda one: one.physical_offset)
-    return hits, [] if hits else ["no message of this topic is that young"]
+    return hits, [] if hits else ["no message of this topic was stored at or after that time"]
 
 
 def _newest(store: Watched, reader: LogReader, finder: Finder, topic: str | None, limit: int) -> Hits:

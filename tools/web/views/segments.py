@@ -47,9 +47,9 @@ def _victim(store: Watched, picture: Json, first: int | None, count: int) -> Jso
     victim: Json = {"baseOffset": first, "bytes": stat.st_size, "modifiedMs": modified_ms, "keptBy": []}
     end, cursors = first + stat.st_size, picture["cursors"]
     if count == 1 or cursors["max_physical_offset"] <= end:
-        victim["keptBy"].append("the log is written there")
+        victim["keptBy"].append("the log is being written there")
     if cursors.get("flushed_offset", 0) < end:
-        victim["keptBy"].append("not all of it is on disk")
+        victim["keptBy"].append("a part of it is not on disk yet")
     if picture["leasedFrom"] is not None and picture["leasedFrom"] < end:
         victim["keptBy"].append(f"a reader holds a lease from offset {picture['leasedFrom']} on")
     if running is None:

@@ -6,9 +6,9 @@ import { follow, post } from "./live.js";
 import { wrong } from "./main.js";
 
 const SAYS = {
-  verify: "reads all records, queues and index, and compares them; changes nothing",
-  doctor: "looks at the running broker from outside: ports, replication, disk, names",
-  digest: "notes the SHA-256 of sealed segments beside the store",
+  verify: "compares all records with queues and index; changes nothing",
+  doctor: "checks the running broker from outside: ports, replication, disk, names",
+  digest: "records the SHA-256 of sealed segments in the store",
 };
 const KINDS = { done: "good", failed: "bad", cancelled: "warn", running: "role" };
 
@@ -31,11 +31,11 @@ function start(page, said) {
     try { await post("start", { kind: event.submitter.value, store: store.value }); } catch (problem) { said.replaceChildren(wrong(problem)); }
   });
   return h("section", { "aria-label": "Start" }, form, h("dl", { class: "facts" }, kinds.map((kind) => [h("dt", {}, kind), h("dd", { id: `says-${kind}` }, SAYS[kind])])),
-    page.known.mayDigest ? null : h("p", { class: "note" }, "Digests are written beside a store: the console was started without --allow-digest."));
+    page.known.mayDigest ? null : h("p", { class: "note" }, "Digests are written into the store, but the console was started without --allow-digest."));
 }
 
 function list(value, said) {
-  if (!value.jobs.length) return h("p", { class: "note" }, `No check was started yet. ${value.runningMax} run at once.`);
+  if (!value.jobs.length) return h("p", { class: "note" }, `No check has been started yet. ${value.runningMax} run at once.`);
   return h("section", { "aria-label": "Checks" }, value.jobs.map((job, at) => one(job, said, at === 0)));
 }
 
@@ -43,7 +43,7 @@ function one(job, said, isNewest) {
   const isRunning = job.state === "running";
   const cancel = async () => { try { await post("cancel", { number: job.number }); } catch (problem) { said.replaceChildren(wrong(problem)); } };
   return h("article", { class: "job", "aria-label": `${job.kind} of ${job.label}` },
-    h("div", { class: "row" }, h("strong", {}, job.kind), job.label, badge(job.state === "done" && !job.well ? "done, not well" : job.state, job.state === "done" && !job.well ? "bad" : KINDS[job.state]),
+    h("div", { class: "row" }, h("strong", {}, job.kind), job.label, badge(job.state === "done" && !job.well ? "done, with findings" : job.state, job.state === "done" && !job.well ? "bad" : KINDS[job.state]),
       h("span", { class: "note" }, `begun ${clock(job.beganMs)}, ${isRunning ? "runs for" : "took"} ${seconds(job.seconds)}`),
       isRunning ? h("button", { type: "button", onclick: cancel, "aria-label": `Cancel ${job.kind} of ${job.label}` }, "Cancel") : h("span", {})),
     isRunning ? bar(job) : null,

@@ -22,8 +22,8 @@ function draw(value, width) {
     h("div", { class: "columns" },
       histogram("Acknowledgements since the broker's start", value.since, wide, value.role),
       histogram("Acknowledgements of the last whole minute", value.minute, wide, value.role),
-      h("section", {}, curves("Messages put a second, of the last ten minutes", [{ name: "messages/s", points: value.rates.map((one) => [one[0], one[1]]) }], ...span(value), (number) => rate(number, ""), wide)),
-      h("section", {}, curves("Bytes put a second, of the last ten minutes", [{ name: "bytes/s", points: value.rates.map((one) => [one[0], one[2]]) }], ...span(value), bytes, wide))),
+      h("section", {}, curves("Messages put per second in the last ten minutes", [{ name: "messages/s", points: value.rates.map((one) => [one[0], one[1]]) }], ...span(value), (number) => rate(number, ""), wide)),
+      h("section", {}, curves("Bytes put per second in the last ten minutes", [{ name: "bytes/s", points: value.rates.map((one) => [one[0], one[2]]) }], ...span(value), bytes, wide))),
   ];
 }
 
@@ -35,7 +35,7 @@ function span(value) {
 
 function histogram(title, one, width, role) {
   if (!one.puts) {
-    return h("section", {}, h("h2", {}, title), h("p", {}, role === "SLAVE" ? "A slave acknowledges to its master; puts are answered there." : "No put was waited for."));
+    return h("section", {}, h("h2", {}, title), h("p", {}, role === "SLAVE" ? "A slave acknowledges to its master; puts are answered there." : "No put waited for an answer."));
   }
   const first = one.bins[0];
   const position = (us) => one.bins.findIndex((bin) => us < bin[1]) < 0 ? one.bins.length : within(one.bins, us);

@@ -28,7 +28,7 @@ function facts(value) {
   const rows = [
     ["topic, queue", `${one.topic} / ${one.queueId} # ${one.queueOffset}`], ["log offset", `${count(one.offset)}, ${bytes(value.size)}`], ["message id", one.msgId],
     ["tags", one.tags], ["keys", one.keys], ["stored", `${time(one.storedMs)} by ${one.storeHost}`], ["born", `${time(one.bornMs)} at ${one.bornHost}`],
-    ["kind", one.kind], ["goes to", one.destination], ["flags", `user ${one.flag}, system 0x${(one.sysFlag >>> 0).toString(16)}`],
+    ["kind", one.kind], ["destination", one.destination], ["flags", `user ${one.flag}, system 0x${(one.sysFlag >>> 0).toString(16)}`],
     ["consumed again", one.reconsumeTimes || null], ["half message at", one.preparedTransactionOffset || null],
   ].filter(([, text]) => text !== null && text !== undefined && text !== "");
   return h("section", { "aria-label": "Record" }, h("h2", {}, one.topic, value.inner === null ? null : badge(`message ${value.inner} of a batch`)),

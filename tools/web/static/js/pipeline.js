@@ -113,7 +113,7 @@ function processes(one) {
     process.givenUp ? badge("given up", "bad") : process.restarts ? badge(`${process.restarts} restarts`, "warn") : badge("0 restarts"),
     process.silentMs === null ? "–" : `${seconds(process.silentMs / 1000)} ago`]);
   return h("details", { "data-key": one.number },
-    h("summary", {}, `${one.processes.length} processes`, late.length ? badge(`${late.length} restarted, given up or silent`, "warn") : badge("all turning", "good")),
+    h("summary", {}, `${one.processes.length} processes`, late.length ? badge(`${late.length} restarted, given up or silent`, "warn") : badge("all running", "good")),
     table("Processes", ["role", ["pid", "number"], "restarts", ["turned", "number"]], rows));
 }
 

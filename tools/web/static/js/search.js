@@ -51,7 +51,7 @@ async function look(place, page) {
       h("h2", {}, value.messages.length ? howMany(value.messages.length, "message") : "No message"),
       value.notes.map((note) => h("p", { class: "note" }, note)),
       value.messages.length ? list(value.messages, page) : null,
-      value.messages.length === value.limit ? h("p", { class: "note" }, `No more than ${value.limit} are shown at once.`) : null));
+      value.messages.length === value.limit ? h("p", { class: "note" }, `At most ${value.limit} are shown at once.`) : null));
   } catch (problem) {
     replace(place, wrong(problem));
   }

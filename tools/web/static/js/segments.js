@@ -56,7 +56,7 @@ function victim(value) {
       fact("segment", `${String(one.baseOffset).padStart(20, "0")}, ${bytes(one.bytes)}, last written ${time(one.modifiedMs)}`),
       one.reservedHours === undefined ? null : fact("old enough", old <= 0 ? `yes, since ${seconds(-old / 1000)} (fileReservedTime ${one.reservedHours} h)` : `in ${seconds(old / 1000)}, ${time(one.oldEnoughMs)} (fileReservedTime ${one.reservedHours} h)`),
       one.deleteWhenHours === undefined ? null : fact("goes", `at deleteWhen, hour ${one.deleteWhenHours.map((hour) => String(hour).padStart(2, "0")).join(", ")}; sooner where the disk is used above ${one.diskMaxUsedPercent} % (now ${one.diskUsedPercent} %)`),
-      fact("kept by", one.keptBy.length ? one.keptBy.join("; ") : "nothing but its age"),
+      fact("kept by", one.keptBy.length ? one.keptBy.join("; ") : "only its age"),
       one.deletedSegments === undefined ? null : fact("deleted so far", `${count(one.deletedSegments)} since the broker's start`)));
 }
 

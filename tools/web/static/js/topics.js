@@ -31,7 +31,7 @@ function all(value, page) {
     table(value.live ? "Counts since the broker's start" : "Counts and rates need a running broker; queues are read from the files",
       ["topic", ["messages/s", "number"], ["bytes/s", "number"], ["messages", "number"], ["bytes", "number"], ["queues", "number"], "permission", "messages"], rows, "no topic yet"),
     value.more ? h("p", { class: "note" }, `${count(value.more)} more topics are not shown`) : null,
-    value.queuesCut ? h("p", { class: "note" }, "There are more queues than were looked at; their counts here are too low.") : null);
+    value.queuesCut ? h("p", { class: "note" }, "Not all queues were read, so these counts are too low.") : null);
 }
 
 async function one(place, page, topic) {
