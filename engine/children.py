@@ -168,7 +168,7 @@ class Children:
         child.start_at_ms = now_ms + back_off_ms
         why = self._failures.text_of(child.name) if by_itself else how
         if self._board.broker_state.read() != BrokerState.STARTING:  # else the start is refused, with the same words
-            log.warning("%s ended: %s; it is started again in %d ms", child.name, why, back_off_ms)
+            log.warning("%s ended: %s; restarting it in %d ms", child.name, why, back_off_ms)
 
     def _give_up(self, child: Child) -> None:
         child.is_given_up = True
@@ -177,7 +177,7 @@ class Children:
             waiting.ring(self._board.ack_bell)
         waiting.publish(self._board.given_up[child.name], 1)
         log.critical(
-            "%s died %d times at the same place and is not started again: %s; see `slipstream status STORE`",
+            "%s died %d times at the same place and will not be restarted: %s; see `slipstream status STORE`",
             child.name, child.same_place, self._failures.text_of(child.name),
         )  # fmt: skip
 
@@ -218,10 +218,10 @@ class Children:
             why = self._failures.text_of(name) if os.WIFEXITED(status) else exit_text(status)
             return f"{name} failed as it stopped: {why}"
         stalled_ms = STALL_MS_OF.get(name, STALL_MS)
-        log.warning("%s (process %d) has stood still for %d ms and is killed", name, child.pid, stalled_ms)
+        log.warning("%s (process %d) has not moved for %d ms and is killed", name, child.pid, stalled_ms)
         signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
         _reap(child)
-        return f"{name} stood still for {stalled_ms} ms and was killed"
+        return f"{name} did not move for {stalled_ms} ms and was killed"
 
     def _await_end(self, child: Child) -> bool:
         """Whether it ends before it stands still for too long."""

@@ -28,11 +28,11 @@ from engine.protocol.remoting.codes import ResponseCode
 
 
 class EngineError(Exception):
-    """Base of the engine's errors; `code` is stable, the text is for people.
+    """Base class of the engine's errors; `code` is stable, the text is for people.
 
-    `may_be_appended`: whether what was to be sent may be in the log, or come there yet; False: it is not, nor will be.
+    `may_be_appended`: whether the message may be in the log now or later; False: it is not and will not be.
 
-    Next: `slipstream status STORE`; the text says what was asked for.
+    Next: `slipstream status STORE`; the error says which call failed.
     """
 
     code = "ENGINE"
@@ -40,10 +40,10 @@ class EngineError(Exception):
 
 
 class BrokerGone(EngineError):
-    """Raised when the broker of a producer has ended, or another one has taken its place.
+    """Raised when the broker of a producer has ended or was replaced by another one.
 
     Next: `slipstream status STORE`; once a broker runs, call the same Producer again: it attaches to that broker. The
-    producer sends nothing again by itself; send again what may be repeated.
+    producer repeats nothing by itself; send unacknowledged messages again if duplicates are acceptable.
     """
 
     code = "BROKER_GONE"
@@ -51,8 +51,8 @@ class BrokerGone(EngineError):
 
     def __init__(self, store: str, pid: int) -> None:
         super().__init__(
-            f"{store}: the broker (process {pid}) has ended; what was not acknowledged may or may not be in the log; "
-            "nothing is sent again by itself; this producer attaches to the next broker once that runs"
+            f"{store}: the broker (process {pid}) has ended; unacknowledged messages may or may not be in the log and "
+            "are not sent again; this producer attaches to the next broker once it runs"
         )
 
 
@@ -79,14 +79,14 @@ class ForeignProducer(EngineError):
     def __init__(self, store: str, owner: int) -> None:
         super().__init__(
             f"{store}: this producer belongs to process {owner} and cannot be used by another one; nothing was sent. "
-            "Make a Producer of its own in each process"
+            "Make a new Producer in each process"
         )
 
 
 class MessageIllegal(EngineError):
-    """Raised before sending, for a message that RocketMQ would refuse too; `response_code` is what it answers.
+    """Raised before sending a message that RocketMQ would refuse, too, with `response_code`.
 
-    Next: change what the text names; nothing was sent.
+    Next: change what the error names; nothing was sent.
     """
 
     code = "MESSAGE_ILLEGAL"
@@ -97,7 +97,7 @@ class MessageIllegal(EngineError):
 
 
 class NoPermission(MessageIllegal):
-    """Raised before sending to a topic that is the broker's own, or that may not be written to.
+    """Raised before sending to a topic that belongs to the broker or has no write permission.
 
     Next: `slipstream admin topicRoute -n NAMESRV -t TOPIC` shows the topic's permission; `updateTopic -p 6` opens
     it.
@@ -107,7 +107,7 @@ class NoPermission(MessageIllegal):
 
 
 class TopicNotExist(MessageIllegal):
-    """Raised before sending to a topic that nobody made, where messages make none.
+    """Raised before sending to a topic that does not exist, while autoCreateTopicEnable=false.
 
     Next: `slipstream admin updateTopic -b HOST:PORT -t TOPIC`.
     """
@@ -115,14 +115,14 @@ class TopicNotExist(MessageIllegal):
     code, response_code = "TOPIC_NOT_EXIST", ResponseCode.TOPIC_NOT_EXIST
 
     def __init__(self, topic: str) -> None:
-        what = "not there, and autoCreateTopicEnable is false: create it first, `slipstream admin updateTopic`"
+        what = "it does not exist, and autoCreateTopicEnable is false; create it with `slipstream admin updateTopic`"
         super().__init__(f"topic {topic}", what)
 
 
 class QueueIdIllegal(MessageIllegal):
-    """Raised before sending to a queue that the topic does not have; `code` is the line's for that.
+    """Raised before sending to a queue that the topic does not have; `code` is the one of the RocketMQ version.
 
-    Next: name a queue that the topic has, or `slipstream admin updateTopic` with more queues.
+    Next: use a queue that the topic has, or add queues with `slipstream admin updateTopic`.
     """
 
     def __init__(self, topic: str, queue_id: int, queue_ids: int, code: int) -> None:
@@ -132,63 +132,63 @@ class QueueIdIllegal(MessageIllegal):
 
 
 class StoreIllegal(EngineError):
-    """Raised when a producer is made for what cannot be a store's directory.
+    """Raised when a producer is made with a path that cannot be a store.
 
-    Next: name the directory of a running broker's store.
+    Next: give the directory of a running broker's store.
     """
 
     code = "STORE_ILLEGAL"
 
     def __init__(self, store: str, why: str) -> None:
-        super().__init__(f"store {store}: {why}; name the directory of a running broker's store")
+        super().__init__(f"store {store}: {why}; give the directory of a running broker's store")
 
 
 class MessagesRefused(EngineError):
     """Raised when the writer refused messages; they are not in the log and will not be.
 
-    `earlier`: it refused messages that were sent before without waiting; what was to be sent now was not.
+    `earlier`: the writer refused earlier messages, sent without waiting; the present call sent nothing.
 
-    Next: `slipstream status STORE`; a full disk needs room, a failed flush a look at the disk and a restart.
+    Next: `slipstream status STORE`; free space on a full disk; after a failed flush check the disk and restart.
     """
 
     code = "MESSAGES_REFUSED"
 
     def __init__(self, store: str, count: int, because: int, *, earlier: bool = False) -> None:
         hint = {
-            errno.ENOSPC: "the disk is full: make room, the broker goes on by itself",
-            errno.EIO: "a flush to disk failed: make sure of the disk, then restart the broker",
-            errno.EMSGSIZE: "with its queue offsets its record or its properties are too long: name fewer queues",
-            errno.EBADMSG: "the record in the ring was damaged: the producer's memory is not sound",
+            errno.ENOSPC: "the disk is full; free some space, and the broker continues by itself",
+            errno.EIO: "a flush to disk failed; check the disk, then restart the broker",
+            errno.EMSGSIZE: "the record or its properties are too long with all queue offsets; name fewer queues",
+            errno.EBADMSG: "the record in the ring was damaged; check the memory of the producer's host",
         }.get(because, "see the broker's log")
         reason = os.strerror(because) if because else "unknown reason"
-        which = "message(s) sent before" if earlier else "message(s)"
-        now = "; nothing was sent now" if earlier else ""
+        which = "earlier message(s)" if earlier else "message(s)"
+        now = "; this call sent nothing" if earlier else ""
         super().__init__(f"{store}: {count} {which} refused, not in the log: {reason}; {hint}{now}")
         self.count, self.errno = count, because
 
 
 class NoQueueLeft(EngineError):
-    """Raised before sending, to a queue that the broker has no place for.
+    """Raised before sending to a new queue for which the broker has no room.
 
-    Next: `slipstream admin deleteTopic` for topics that nobody needs, and a restart; or more room at `regionPath`.
+    Next: delete unused topics with `slipstream admin deleteTopic` and restart; or enlarge `regionPath`.
     """
 
     code = "NO_QUEUE_LEFT"
 
     def __init__(self, store: str, topic: str, queue_id: int, because: int) -> None:
         why = {
-            errno.ENOSPC: "the broker has all the queues that it can; delete topics that nobody needs, and restart it",
-            errno.ENOMEM: "the shared memory (regionPath) has no room for its place; enlarge that",
-            errno.EDQUOT: "there are as many light queues as maxLmqConsumeQueueNum allows; raise that, and restart it",
+            errno.ENOSPC: "the broker has its maximum number of queues; delete unused topics and restart it",
+            errno.ENOMEM: "the shared memory (regionPath) is full; enlarge it",
+            errno.EDQUOT: "maxLmqConsumeQueueNum light queues exist; raise that key and restart the broker",
         }.get(because, os.strerror(because))
-        super().__init__(f"{store}: no queue {queue_id} of topic {topic!r} can be made: {why}; nothing was sent")
+        super().__init__(f"{store}: queue {queue_id} of topic {topic!r} cannot be created: {why}; nothing was sent")
         self.errno = because
 
 
 class ServiceNotAvailable(EngineError):
-    """Raised before sending while the broker's disk is read-only or full; the broker takes messages again by itself.
+    """Raised before sending while the broker's disk is read-only or full.
 
-    Next: `slipstream status STORE` and `df -h STORE`; once there is room messages are taken again by themselves.
+    Next: `slipstream status STORE` and `df -h STORE`; the broker accepts messages again once there is room.
     """
 
     code, response_code = "SERVICE_NOT_AVAILABLE", ResponseCode.SERVICE_NOT_AVAILABLE
@@ -196,20 +196,20 @@ class ServiceNotAvailable(EngineError):
     def __init__(self, store: str, state: str, used_percent: int) -> None:
         super().__init__(
             f"{store}: the store is not writable: its disk is {state} (used to {used_percent} %); nothing was sent. "
-            "Messages are taken again once old files are deleted or there is more room: see fileReservedTime, "
+            "The broker accepts messages again once there is room: see fileReservedTime, "
             "diskSpaceWarningLevelRatio, `slipstream status STORE`"
         )
         self.state = state
 
 
 class NotAMaster(ServiceNotAvailable):
-    """Raised by making a producer on a slave's store: messages come there from the master alone."""
+    """Raised when a producer is made on a slave's store, which receives messages only from its master."""
 
     def __init__(self, store: str, master: str) -> None:
         EngineError.__init__(
             self,
-            f"{store}: this is a slave's store, whose log comes from its master at {master}; nothing was sent. "
-            "Send there: with a Producer on the master's host and store",
+            f"{store}: this is the store of a slave, which copies the log of its master at {master}; nothing was sent. "
+            "Make the Producer on the master's host and store",
         )
         self.state = "SLAVE"
 
@@ -224,14 +224,14 @@ class InSyncReplicasNotEnough(EngineError):
 
     def __init__(self, store: str, in_sync: int, needed: int) -> None:
         super().__init__(
-            f"{store}: {in_sync} of the {needed} replicas that a message needs are in sync, the master counted; "
-            "nothing was sent. Look at the slaves with `slipstream ha status STORE`, or lower minInSyncReplicas"
+            f"{store}: {in_sync} of the {needed} replicas that a message needs are in sync, including the master; "
+            "nothing was sent. Check the slaves with `slipstream ha status STORE`, or lower minInSyncReplicas"
         )
         self.in_sync, self.needed = in_sync, needed
 
 
 class SendTimeout(EngineError):
-    """Raised when the writer did not answer within the caller's time; `may_be_appended` says what that leaves open.
+    """Raised when the writer did not answer in time; `may_be_appended` says whether it may still do so.
 
     Next: `slipstream status STORE`; `may_be_appended` says whether sending again may repeat the message.
     """
@@ -239,7 +239,7 @@ class SendTimeout(EngineError):
     code = "SEND_TIMEOUT"
 
     def __init__(self, store: str, waited_ms: int, *, may_be_appended: bool) -> None:
-        left = "the message is in its ring and may yet be appended" if may_be_appended else "nothing was sent"
+        left = "the message is in its ring and may still be appended" if may_be_appended else "nothing was sent"
         super().__init__(
             f"{store}: no answer from the writer after {waited_ms} ms; {left}. See `slipstream status STORE`"
         )
@@ -249,7 +249,7 @@ class SendTimeout(EngineError):
 class BatchIncomplete(EngineError):
     """Raised when only the first `published` messages of a batch found room in the ring within the caller's time.
 
-    Next: send the rest again (`published` says from where), or give more time.
+    Next: send the messages from number `published` on again, or allow more time.
     """
 
     code = "BATCH_INCOMPLETE"
@@ -257,7 +257,7 @@ class BatchIncomplete(EngineError):
     def __init__(self, store: str, published: int, count: int, waited_ms: int) -> None:
         super().__init__(
             f"{store}: the first {published} of {count} messages were sent, no room for the rest after {waited_ms} ms; "
-            "send the rest again, or give more time"
+            "send the rest again, or allow more time"
         )
         self.published, self.may_be_appended = published, published > 0
 
@@ -265,7 +265,7 @@ class BatchIncomplete(EngineError):
 class StartRefused(EngineError):
     """Raised when a broker cannot start.
 
-    Next: do what the message ends with, and start again: `slipstream broker -c FILE`.
+    Next: do what the end of the error says, and start again: `slipstream broker -c FILE`.
     """
 
     code = "START_REFUSED"
@@ -275,15 +275,15 @@ class StartRefused(EngineError):
 
 
 class StopIncomplete(EngineError):
-    """Raised at the end of a stop that did not bring everything to disk, or cannot say that it did.
+    """Raised at the end of a stop that did not flush everything to disk, or cannot tell.
 
-    Next: `slipstream log verify STORE`, then start: recovery goes on from what is on disk.
+    Next: `slipstream log verify STORE`, then start; recovery continues with what is on disk.
     """
 
     code = "STOP_INCOMPLETE"
 
     def __init__(self, store: str, what: list[str]) -> None:
         super().__init__(
-            f"{store}: not stopped in order: {'; '.join(what)}. What is on disk is recovered by the next start; if the "
-            "cause is not plain, look at the broker's log and run `slipstream log verify STORE` first"
+            f"{store}: not stopped in order: {'; '.join(what)}. The next start recovers what is on disk; if the "
+            "cause is not clear, first read the broker's log and run `slipstream log verify STORE`"
         )

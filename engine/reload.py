@@ -73,7 +73,7 @@ class Reload:
             try:
                 settings_request.write(board.directory, words)
             except OSError as error:
-                return self._refuse(f"the clients role cannot be asked: {error.strerror}", of_file)
+                return self._refuse(f"the clients role cannot be reached: {error.strerror}", of_file)
         else:
             live_settings.change(board, words)
         self._asked = asked
@@ -89,8 +89,8 @@ class Reload:
             return of_file
 
     def _refuse(self, why: str, of_file: BrokerConfig) -> BrokerConfig:
-        log.error("SIGHUP: nothing is changed: %s", why)
-        self._ended("nothing is changed: " + why)
+        log.error("SIGHUP: nothing was changed: %s", why)
+        self._ended("nothing was changed: " + why)
         return of_file
 
     def _follow(self, asked: _Asked, board: Board) -> None:
@@ -102,7 +102,7 @@ class Reload:
             applied = [f"{name}={now[name]} (it was {before[name]})" for name in now if now[name] != before[name]]
             self._end(outcome(self.file, applied, asked.restart))
         elif monotonic_ms() >= asked.until_ms:
-            self._end(f"{self.file} was read, and the clients role has not taken it yet: it does once it runs again")
+            self._end(f"{self.file} was read, but the clients role has not applied it yet: it will once it runs again")
 
     def _end(self, text: str) -> None:
         self._asked = None

@@ -65,8 +65,8 @@ class RoleChange:
         config = role_now.effective(self.of_file, known)
         if known.is_copy_of(self.identity) and self.of_file.broker_role is BrokerRole.SLAVE:
             log.warning(
-                "this store is a copy of the one in which %s became the master of epoch %d: it starts as a slave;"
-                " `slipstream promote %s` makes it the master", self.identity, known.last_epoch, self._root,
+                "this store is a copy of the store in which %s became the master of epoch %d; starting as a slave;"
+                " `slipstream promote %s` makes this broker the master", self.identity, known.last_epoch, self._root,
             )  # fmt: skip
         if config.broker_role is BrokerRole.SLAVE and self.of_file.broker_role is not BrokerRole.SLAVE:
             self._tell_slave(config, known)
@@ -91,7 +91,7 @@ class RoleChange:
             if one.verdict is Verdict.YIELD and (circle.name_servers or circle.secret):
                 return one.master.fence
             log.warning(
-                "%s at %s is a master of epoch %d, too (%s); this broker's epoch is %d, and it starts as a master",
+                "%s at %s is also a master, of epoch %d (%s); this broker's epoch is %d, and it starts as a master",
                 one.master.extent.identity, one.master.address, one.master.extent.epoch, one.verdict, known.last_epoch,
             )  # fmt: skip
         return None
@@ -104,9 +104,9 @@ class RoleChange:
         if living is not None:
             remedy = (
                 f"stop that one first; or `slipstream demote {self._root}`, start, and `slipstream promote {self._root}"
-                f" --switch`; or `slipstream promote {self._root} --force`, if nobody will ever write there again"
+                f" --switch`; or `slipstream promote {self._root} --force`, if nothing will write there again"
             )
-            why = f"its master {living} is alive, and both would take messages"
+            why = f"its master {living} is running, and both would accept messages"
             raise StartRefused("slipstream promote", why, remedy)
 
     def publish(self, board: Board, config: BrokerConfig, only: Collection[str]) -> None:
@@ -127,18 +127,18 @@ class RoleChange:
         newer = known.fenced_by if known.is_fenced else None
         why = "an operator demoted it" if known.role is SaidRole.SLAVE else "another broker's epoch is newer"
         if known.is_copy_of(self.identity):
-            why = f"this store is a copy of the one in which it became the master of epoch {known.last_epoch}"
+            why = f"this store is a copy of the store in which it became the master of epoch {known.last_epoch}"
         if newer is not None:
             who = newer.broker or "another broker"
             why = f"{who} is the master of epoch {newer.epoch}, and this log's epoch is {known.last_epoch}"
         if not role_now.knows_master(config) and not self._has_served:
             remedy = (
-                f"say whom it follows: `slipstream demote {self._root} --master HOST:PORT` (the HA port); or make it"
+                f"name its master: `slipstream demote {self._root} --master HOST:PORT` (the HA port); or make it"
                 f" the master again: `slipstream promote {self._root}`"
             )
             what = f"brokerRole={self.of_file.broker_role}"
-            raise StartRefused(what, f"this broker must be no master: {why}", remedy)
-        log.warning("starts as a slave (id %d) although its file says master: %s", config.broker_id, why)
+            raise StartRefused(what, f"this broker may not be a master: {why}", remedy)
+        log.warning("starts as a slave (id %d), although its file says master: %s", config.broker_id, why)
 
     def is_asked(self, board: Board) -> bool:
         """Whether another role is wanted of the one that runs: by a request, or a slave knows a newer master."""
@@ -153,8 +153,8 @@ class RoleChange:
         try:
             room.require(self._root)
         except OSError as error:
-            why = f"its disk has no room for the files that another role's start writes ({error.strerror})"
-            log.error("%s: keeps its role: %s", self._root, why)
+            why = f"the disk has no room for the files of a role change ({error.strerror})"
+            log.error("%s: the role was not changed: %s", self._root, why)
             role_request.refuse(board.directory, why)
             return False
         return True

@@ -26,10 +26,10 @@ def give_to_group(config: BrokerConfig, directory: StoreDirectory) -> None:
     try:
         directory.give_to_group(group_id(name))
     except KeyError:
-        raise StartRefused(f"storeGroup={name}", "there is no such group", "name one of `getent group`") from None
+        raise StartRefused(f"storeGroup={name}", "no such group", "give a group that `getent group` lists") from None
     except PermissionError as error:
-        why = f"{error.filename} cannot be given to it ({error.strerror})"
-        raise StartRefused(f"storeGroup={name}", why, "name a group that the broker's user is in") from None
+        why = f"{error.filename} cannot be given to this group ({error.strerror})"
+        raise StartRefused(f"storeGroup={name}", why, "give a group that the broker's user belongs to") from None
 
 
 def finish_interrupted(config: BrokerConfig, directory: StoreDirectory) -> None:

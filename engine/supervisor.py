@@ -120,12 +120,12 @@ class Supervisor:
 
     def _serve_in_a_role(self, wake_read: int, on_ready: Callable[[], None] | None) -> int | None:
         """Serve in a role from its start to its stop; return None when another role follows."""
-        starting.write(self._directory.root, "it recovers the log and loads compiled code")
+        starting.write(self._directory.root, "recovering the log and loading compiled code")
         try:
             with stopped_by(self._stop):
                 children = self._prepare()
         except CompilingStopped:
-            log.info("stopped while it compiled: nothing was served; the next start compiles what is missing")
+            log.info("stopped while compiling: nothing was served; the next start compiles the rest")
             return 0
         self._start(children, wake_read)
         if on_ready is not None and not self._stop():
@@ -273,8 +273,8 @@ class Supervisor:
         roles = self._roles()
         known = [name for name, _ in roles]
         if unknown := sorted(set(self._only) - set(known)):
-            why = f"a broker of role {self._config.broker_role} does not have it"
-            raise StartRefused(f"--only {unknown[0]}", why, f"name one of: {', '.join(known)}")
+            why = f"brokerRole={self._config.broker_role} has no such role"
+            raise StartRefused(f"--only {unknown[0]}", why, f"give one of: {', '.join(known)}")
         return [(name, open_role) for name, open_role in roles if not self._only or name in self._only]
 
     def _await_ready(self, wake_read: int) -> None:
@@ -285,7 +285,7 @@ class Supervisor:
             is_bound, is_late = board.ha_listen_port.read() > 0, monotonic_ms() > deadline_ms
             for role, error in children.failed(START_DEATHS_MAX):
                 if not is_bound or error.startswith(RegionNoSpace.code):
-                    raise StartRefused(role, error, f"it was tried {START_DEATHS_MAX} times")
+                    raise StartRefused(role, error, f"it died {START_DEATHS_MAX} times")
             if is_bound and (is_late or not self._are_roles_on_their_way()):
                 break
             if is_late:
@@ -338,7 +338,7 @@ class Supervisor:
         if number := board.flush_errno.read():
             wrong.append(f"the disk failed ({errno_text(number)})")
         if flushed < end:
-            wrong.append(f"the log is on disk up to offset {flushed}, not up to its end {end}")
+            wrong.append(f"the log is on disk only up to offset {flushed}; it ends at {end}")
         if not wrong and board.reput_from_offset.read() == end:
             self._directory.mark_stopped()
         if wrong:
@@ -351,7 +351,7 @@ class Supervisor:
         """The regions of a supervisor that was killed; its processes died with it. What they say that files do not."""
         broker = pointer.read(self._directory.root)
         if broker is not None and broker.is_alive:
-            says = f"process {broker.pid} says that it is this store's broker"
+            says = f"process {broker.pid} is already the broker of this store"
             raise StartRefused(str(self._directory.root), says, "stop it first")
         before = dead_run.read(self._directory) if last.written_to is not None else None
         regions.remove_leftovers(self._config, before.regions if before else None, dead_run.READ)

@@ -18,9 +18,9 @@ from pathlib import Path
 
 
 class IpcError(Exception):
-    """Base of all errors of shared memory; `code` is stable, the text is for people.
+    """Base class of errors of shared memory; `code` is stable, the text is for people.
 
-    Next: `slipstream status STORE`; the text says which file of shared memory is meant.
+    Next: `slipstream status STORE`; the error names the file of shared memory.
     """
 
     code = "IPC"
@@ -42,25 +42,25 @@ class RegionMissing(IpcError):
 class RegionDenied(IpcError, PermissionError):
     """Raised when a region may not be opened.
 
-    Next: run the command as the user that it names, or set `storeGroup` in the broker's file and start the broker
-    again.
+    Next: run the command as the user that the error names, or set `storeGroup` in the broker's file and restart the
+    broker.
     """
 
     code = "ACCESS_DENIED"
 
     def __init__(self, path: Path, owner_uid: int, *, writable: bool) -> None:
-        whose = f"the shared memory of a broker that runs as the user with number {owner_uid}"
-        mend = f"only that user puts messages: run this as user {owner_uid}"
+        whose = f"the shared memory of a broker that runs as user {owner_uid}"
+        mend = f"only that user may put messages; run this as user {owner_uid}"
         if not writable:
-            mend = "readers need its group: set storeGroup in the broker's file to a group of theirs, then start it"
-        super().__init__(f"{path}: {whose} may not be {'written' if writable else 'read'} by this one; {mend}")
+            mend = "set storeGroup in the broker's file to a group of this user, then restart the broker"
+        super().__init__(f"{path}: {whose} may not be {'written' if writable else 'read'} by this user; {mend}")
         self.path = path
 
 
 class RegionMismatch(IpcError):
-    """Raised when a file is not the region it was opened as.
+    """Raised when a file is not the expected region.
 
-    Next: restart the broker with the version that the command has: `slipstream --version`.
+    Next: restart the broker with the version of the command: `slipstream --version`.
     """
 
     code = "REGION_MISMATCH"
@@ -73,7 +73,7 @@ class RegionMismatch(IpcError):
 class OtherVersion(RegionMismatch):
     """Raised when a broker of another version runs, whose shared memory this version does not read.
 
-    Next: restart the broker with the installed package, or run the command of the version that the text names.
+    Next: restart the broker with the installed package, or run the command of the version that the error names.
     """
 
     code = "OTHER_VERSION"
@@ -98,7 +98,7 @@ class RegionNoSpace(IpcError):
     def __init__(self, path: Path, needed_bytes: int, free_bytes: int) -> None:
         super().__init__(
             f"{path}: {needed_bytes} bytes are needed and {free_bytes} are free on this file system; "
-            "enlarge it, or name another directory with the key regionPath"
+            "enlarge it, or set regionPath to another directory"
         )
         self.path = path
 
@@ -106,7 +106,7 @@ class RegionNoSpace(IpcError):
 class CountersFull(IpcError):
     """Raised when a counters region has no free slot.
 
-    Next: restart the broker; a region of our own size has room for all counters that there are.
+    Next: restart the broker; a new region has room for all counters.
     """
 
     code = "COUNTERS_FULL"
@@ -118,19 +118,19 @@ class CountersFull(IpcError):
 class CounterMissing(IpcError):
     """Raised when a label is not in a counters region.
 
-    Next: `slipstream counters STORE` lists those there are.
+    Next: `slipstream counters STORE` lists the counters.
     """
 
     code = "COUNTER_MISSING"
 
     def __init__(self, path: Path, label: str) -> None:
-        super().__init__(f"{path}: no counter is labelled {label!r}; `slipstream counters STORE` lists those there are")
+        super().__init__(f"{path}: no counter is labelled {label!r}; `slipstream counters STORE` lists all labels")
 
 
 class RingFull(IpcError):
     """Raised when a ring had no room for a record before the caller's deadline.
 
-    Next: `slipstream status STORE`; give more time (`timeout`), or a larger `ringSizeInBytes`.
+    Next: `slipstream status STORE`; allow more time (`timeout`), or raise `ringSizeInBytes`.
     """
 
     code = "RING_FULL"
@@ -143,7 +143,7 @@ class RingFull(IpcError):
 
 
 class CompilerOff(IpcError):
-    """Raised where NUMBA_DISABLE_JIT is set: shared memory is read and written by compiled code alone.
+    """Raised when NUMBA_DISABLE_JIT is set: only compiled code may read and write shared memory.
 
     Next: unset NUMBA_DISABLE_JIT.
     """
@@ -152,5 +152,5 @@ class CompilerOff(IpcError):
 
     def __init__(self) -> None:
         super().__init__(
-            "NUMBA_DISABLE_JIT is set: Slipstream reads and writes shared memory by compiled code alone; unset it"
+            "NUMBA_DISABLE_JIT is set: Slipstream reads and writes shared memory only with compiled code; unset it"
         )

@@ -68,7 +68,7 @@ def _running(conf: Mapping[str, Any]) -> SparkSession:
     running = SparkSession.builder.getOrCreate()
     lacking = [name for name, value in conf.items() if running.conf.get(name, None) != option_text(value)]
     if lacking:
-        text = f"a Spark session is running and stays as it is, without {', '.join(sorted(lacking))}; stop it before"
+        text = f"a Spark session is already running, without {', '.join(sorted(lacking))}; stop it first"
         warnings.warn(text, stacklevel=3)
     return running
 

@@ -38,7 +38,7 @@ _registering = threading.Lock()  # one name for all kernels: what is loaded keep
 
 
 class KernelFailed(Exception):
-    """A kernel returned something that its schema does not describe.
+    """Raised when a kernel returned data that does not match its schema.
 
     Next: return one array for each column of the schema, all of one length and of its type.
     """
@@ -96,11 +96,11 @@ class KernelReader(DataSourceReader):
         if options.table is not None:
             raise InvalidOption(f"table={options.table}: a kernel is called with records, not with rows of a table")
         if options.flights is not None:
-            raise InvalidOption("path: a kernel runs on mapped segments, which a server of another host does not give")
+            raise InvalidOption("path: a kernel runs on mapped segments, which a Flight server cannot provide")
         if options.columns is not None:
             raise InvalidOption("columns: a kernel is called with records, and returns the columns of its own schema")
         if options.rows.permissive:
-            raise InvalidOption("mode=permissive is for rows: a kernel has none for what is damaged")
+            raise InvalidOption("mode=permissive needs rows, which a kernel does not get for damaged records")
         self._planner = RocketMQReader(schema_of([PLANNED_BY]), options)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -145,7 +145,7 @@ def _arrays(returned: Sequence[Any] | None, schema: pa.Schema) -> list[Any]:
             raise KernelFailed(f"column {field.name}, {field.type}: {error}") from error
     lengths = {field.name: len(array) for field, array in zip(schema, arrays, strict=True)}
     if len(set(lengths.values())) > 1:
-        raise KernelFailed(f"the kernel returned columns of several lengths: {lengths}")
+        raise KernelFailed(f"the kernel returned columns of different lengths: {lengths}")
     return arrays
 
 

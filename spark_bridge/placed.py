@@ -32,9 +32,9 @@ def placed(spark: SparkSession, schema: StructType, options: ReadOptions) -> Dat
     Raises InvalidOption for a read of paths, for Spark Connect, and where pandas, which Spark wants for it, is missing.
     """
     if options.flights is None:
-        raise InvalidOption("placed: a path is read wherever a task runs; give the addresses of Flight servers")
+        raise InvalidOption("placed: a path is read on the host of each task; give the addresses of Flight servers")
     if getattr(spark, "_jvm", None) is None:
-        raise InvalidOption("placed: Spark Connect knows no hosts of tasks; leave it out")
+        raise InvalidOption("placed: Spark Connect does not know the hosts of tasks; leave it out")
     if find_spec("pandas") is None:
         raise InvalidOption("placed: Spark needs the package pandas for it; `pip install 'pandas<3'`")
     rows = settled(schema, options.rows)

@@ -40,7 +40,7 @@ from store.errors import QueueEntriesRemoved, SegmentRemoved
 FORMAT = "rocketmq"
 LOAD_AGAIN = (
     "a DataFrame or view keeps the plan of its first use: load it again (spark.read...load(), slipstream.read(...),"
-    " CREATE OR REPLACE TEMPORARY VIEW ...), or CREATE TABLE ... USING rocketmq, which each query plans anew"
+    " CREATE OR REPLACE TEMPORARY VIEW ...), or CREATE TABLE ... USING rocketmq, which each query plans again"
 )
 
 

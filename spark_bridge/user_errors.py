@@ -27,9 +27,9 @@ Answer = TypeVar("Answer")
 
 
 class Unreadable(Exception):
-    """A file or folder that the system does not let this process use.
+    """Raised for a file or folder that this process may not use.
 
-    Next: give the user that is named the right to read it, and to enter the folders above it.
+    Next: give the named user permission to read it and to enter the folders above it.
     """
 
     code = "UNREADABLE"
@@ -37,7 +37,7 @@ class Unreadable(Exception):
     def __init__(self, error: OSError) -> None:
         who = f"user {getpass.getuser()} (uid {os.geteuid()}) on {socket.gethostname()}"
         what = f"{error.filename}: {error.strerror} for {who}, who runs Spark's Python there"
-        do = "give that user the right to read it and to enter the folders above it"
+        do = "give that user permission to read it and to enter the folders above it"
         super().__init__(f"{what}; {do}" if isinstance(error, PermissionError) else what)
 
 

@@ -29,7 +29,7 @@ def entry_fields(one: Epoch) -> dict[str, Any]:
 def entries_of(said: Any, epoch_max: int = EPOCH_MAX) -> tuple[Epoch, ...]:
     """Epochs out of a stranger's JSON: growing numbers, offsets that never fall. Raises ValueError."""
     if not isinstance(said, list) or len(said) > ENTRIES_MAX:
-        raise ValueError("its epochs are no list that is allowed")
+        raise ValueError("its epochs are not a valid list")
     entries: list[Epoch] = []
     for one in said:
         require_fields(one, "epoch", "start_offset", "broker", "at_ms")
@@ -46,14 +46,14 @@ def entries_of(said: Any, epoch_max: int = EPOCH_MAX) -> tuple[Epoch, ...]:
 def require_fields(fields: Any, *names: str) -> None:
     """An object with these fields and no others. Raises ValueError."""
     if not isinstance(fields, dict) or set(fields) != set(names):
-        raise ValueError(f"it has other fields than {', '.join(names)}")
+        raise ValueError(f"its fields are not {', '.join(names)}")
 
 
 def number_of(fields: dict[str, Any], name: str, low: int = 0) -> int:
     """A whole number that a file may hold. Raises ValueError."""
     value = fields[name]
     if type(value) is not int or not low <= value <= INT64_MAX:
-        raise ValueError(f"{name} is no whole number that is allowed")
+        raise ValueError(f"{name} is not an allowed whole number")
     return value
 
 
@@ -61,5 +61,5 @@ def text_of(fields: dict[str, Any], name: str) -> str:
     """A text that may be shown. Raises ValueError."""
     value = fields[name]
     if not isinstance(value, str) or len(value) > TEXT_MAX or not value.isprintable():
-        raise ValueError(f"{name} is no text that is allowed")
+        raise ValueError(f"{name} is not an allowed text")
     return value

@@ -30,16 +30,16 @@ from __future__ import annotations
 
 
 class StoreError(Exception):
-    """All of the store's errors; `code` is stable and may be matched by programs.
+    """Base class of the store's errors; programs may match `code`, which is stable.
 
-    Next: `slipstream log verify STORE`; the text says what is wrong and where.
+    Next: `slipstream log verify STORE`; the error says what is wrong and where.
     """
 
     code = "STORE_ERROR"
 
 
 class CorruptRecord(StoreError):
-    """A record fails its own checks; the log is whole up to `offset`.
+    """Raised for a record that fails its checks; the log is sound up to `offset`.
 
     Next: `slipstream log verify STORE`, then `slipstream log repair --from REPLICA STORE`.
     """
@@ -55,7 +55,7 @@ class CorruptRecord(StoreError):
 
 
 class MalformedData(StoreError):
-    """Bytes that should be of some format are not.
+    """Raised for bytes that do not have the format that they should have.
 
     Next: `slipstream log find --offset OFFSET STORE` shows the message and its sender; the record is as it was
     sent.
@@ -64,25 +64,25 @@ class MalformedData(StoreError):
     code = "MALFORMED_DATA"
 
     def __init__(self, what: str, reason: str) -> None:
-        super().__init__(f"{what}: {reason}; the record is stored as its sender made it, ask the sender")
+        super().__init__(f"{what}: {reason}; the record is stored as its sender made it; ask the sender")
         self.what, self.reason = what, reason
 
 
 class MalformedConfig(StoreError):
-    """A file of the broker's `config` directory that cannot be read.
+    """Raised for a file in the broker's `config` directory that cannot be read.
 
-    Next: restore the file, or remove it: then its `.bak` counts.
+    Next: restore the file, or remove it; the broker then reads its `.bak`.
     """
 
     code = "MALFORMED_CONFIG"
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}; restore the file, or remove it: then its .bak counts, if there is one")
+        super().__init__(f"{path}: {reason}; restore the file, or remove it; the broker then reads its .bak, if any")
         self.path, self.reason = path, reason
 
 
 class OffsetOutOfRange(StoreError):
-    """Raised when bytes are asked for that the log does not hold (any more, or yet).
+    """Raised for an offset outside of the log: already deleted, or not yet written.
 
     Next: `slipstream log stat STORE` says which offsets the log holds.
     """
@@ -91,14 +91,14 @@ class OffsetOutOfRange(StoreError):
 
     def __init__(self, path: str, offset: int, min_offset: int, max_offset: int) -> None:
         super().__init__(
-            f"{path}: offset {offset} is outside of the log, which holds {min_offset} up to {max_offset};"
+            f"{path}: offset {offset} is outside the log, which holds {min_offset} up to {max_offset};"
             " start at an offset in that range"
         )
         self.path, self.offset, self.min_offset, self.max_offset = path, offset, min_offset, max_offset
 
 
 class NotAStore(StoreError):
-    """A directory or file that is not (part of) a store.
+    """Raised for a directory or file that is not a store or a part of one.
 
     Next: give the directory that holds `commitlog`: the broker's `storePathRootDir`.
     """
@@ -111,24 +111,24 @@ class NotAStore(StoreError):
 
 
 class AccessDenied(StoreError, PermissionError):
-    """The rights of a file or directory keep this process's user out.
+    """Raised for a file or directory that this process's user may not open.
 
-    Next: give this user the group that the message names, or set `storeGroup` and start the broker again.
+    Next: add this user to the group that the error names, or set `storeGroup` and restart the broker.
     """
 
     code = "ACCESS_DENIED"
 
     def __init__(self, path: str, user: int, owner: int, group: int, mode: int) -> None:
         super().__init__(
-            f"{path}: the user with number {user} may not open it: it belongs to user {owner} and group {group}, mode"
-            f" {mode:04o}; give that user this group, or set storeGroup in the broker's file to a group of his and"
-            " start the broker again"
+            f"{path}: user {user} may not open it: it belongs to user {owner} and group {group}, mode {mode:04o}; add"
+            f" user {user} to group {group}, or set storeGroup in the broker's file to a group of that user and restart"
+            " the broker"
         )
         self.path = path
 
 
 class ForeignFile(StoreError):
-    """Something that cannot be one of the store's files lies under the name of one.
+    """Raised for a file of the wrong kind where one of the store's files should be.
 
     Next: move the file away; nothing was changed.
     """
@@ -141,9 +141,9 @@ class ForeignFile(StoreError):
 
 
 class OwnFileDamaged(StoreError):
-    """A small file that only we write, beside the store's own, is not what was written.
+    """Raised for a damaged file that Slipstream wrote next to RocketMQ's files.
 
-    Next: do what the message ends with; the log itself is not touched by it.
+    Next: do what the end of the error says; the log itself is not affected.
     """
 
     code = "OWN_FILE_DAMAGED"
@@ -154,7 +154,7 @@ class OwnFileDamaged(StoreError):
 
 
 class SegmentSizeMismatch(StoreError):
-    """A file of the log is not as long as the segments of its store.
+    """Raised for a file of the log whose size differs from the segment size of its store.
 
     Next: set `mappedFileSizeCommitLog` to the size that the store was made with; `ls -l STORE/commitlog` shows it.
     """
@@ -170,7 +170,7 @@ class SegmentSizeMismatch(StoreError):
 
 
 class MissingSegment(StoreError):
-    """A segment between two others is not there.
+    """Raised for a missing segment between two others.
 
     Next: restore the file from a replica, then `slipstream log verify STORE`.
     """
@@ -183,9 +183,9 @@ class MissingSegment(StoreError):
 
 
 class SegmentRemoved(StoreError, FileNotFoundError):
-    """A segment that a reader knew of is not there any more.
+    """Raised when a segment that a reader needs no longer exists.
 
-    Next: read again from where the log begins now; keep messages for longer than a read takes
+    Next: read again from the present beginning of the log; keep messages longer than a read takes
     (`fileReservedTime`).
     """
 
@@ -193,30 +193,30 @@ class SegmentRemoved(StoreError, FileNotFoundError):
 
     def __init__(self, path: str, base_offset: int) -> None:
         super().__init__(
-            f"{path}: the segment at offset {base_offset} was removed meanwhile, or is not on this host; read again"
-            " from where the log begins now, or keep messages for longer than a read takes (fileReservedTime)"
+            f"{path}: the segment at offset {base_offset} was deleted during the read, or is not on this host; read"
+            " again from the present beginning of the log, or keep messages longer than a read takes (fileReservedTime)"
         )
         self.path, self.base_offset = path, base_offset
 
 
 class QueueEntriesRemoved(StoreError):
-    """Entries that a reader knew of are not in the queue any more.
+    """Raised when queue entries that a reader needs no longer exist.
 
-    Next: read again; keep messages for longer than a read takes (`fileReservedTime`).
+    Next: read again; keep messages longer than a read takes (`fileReservedTime`).
     """
 
     code = "QUEUE_ENTRIES_REMOVED"
 
     def __init__(self, path: str, start: int, end: int) -> None:
         super().__init__(
-            f"{path}: entries {start} to {end} are not all there any more: their messages expired; read again, or keep"
-            " messages for longer than a read takes (fileReservedTime)"
+            f"{path}: some of entries {start} to {end} are gone: their messages expired; read again, or keep"
+            " messages longer than a read takes (fileReservedTime)"
         )
         self.path, self.start, self.end = path, start, end
 
 
 class StoreLocked(StoreError):
-    """Raised when another process owns the store.
+    """Raised when another process has locked the store.
 
     Next: `slipstream status STORE` names the broker that runs there; stop that one first.
     """
@@ -230,7 +230,7 @@ class StoreLocked(StoreError):
 
 
 class NoBroker(StoreError):
-    """No broker runs on the store.
+    """Raised when no broker runs on the store.
 
     Next: `slipstream broker -c FILE`.
     """
@@ -243,7 +243,7 @@ class NoBroker(StoreError):
 
 
 class BrokerOutOfReach(NoBroker):
-    """A broker runs on the store, but not for us: its shared memory is elsewhere.
+    """Raised when the shared memory of a running broker cannot be reached from this process.
 
     Next: give this process the broker's shared memory (docker: `--ipc`, or the same `-v` on both sides), or set
     `regionPath`.
@@ -254,21 +254,23 @@ class BrokerOutOfReach(NoBroker):
     def __init__(self, path: str, region_directory: str) -> None:
         self.path, self.region_directory = path, region_directory
         self.reason = (
-            f"a broker runs on this store, but its shared memory, {region_directory}, is not to be seen from here"
-            " (another container, or another machine?)"
+            f"a broker runs on this store, but its shared memory {region_directory} cannot be reached from here"
+            " (another container or machine?)"
         )
         parent = region_directory.rpartition("/")[0] or "/"
         StoreError.__init__(
             self,
             f"{path}: {self.reason}; give this process the broker's {parent} (docker: --ipc, or -v {parent}:{parent} on"
-            " both sides), or set regionPath to a directory that both see",
+            " both sides), or set regionPath to a directory that both can reach",
         )
 
 
 class InvalidMessage(StoreError):
-    """A message that the record format cannot hold. `thrown`: what RocketMQ's broker, which looks less closely, throws.
+    """Raised for a message that does not fit the record format.
 
-    Next: change the message as the text says; nothing was sent.
+    `thrown` is the exception of RocketMQ's broker, which checks less.
+
+    Next: change the message as the error says; nothing was sent.
     """
 
     code = "MESSAGE_ILLEGAL"
@@ -279,25 +281,25 @@ class InvalidMessage(StoreError):
 
 
 class PropertiesTooLarge(StoreError):
-    """The properties of a message, with what the broker adds, above what a record can hold.
+    """Raised when the properties of a message, including those that the broker adds, exceed the limit of a record.
 
-    Next: put less into the properties; nothing was sent.
+    Next: shorten the properties; nothing was sent.
     """
 
     code = "PROPERTIES_SIZE_EXCEEDED"
 
     def __init__(self, found_bytes: int, max_bytes: int) -> None:
         super().__init__(
-            f"message refused: its properties have {found_bytes} bytes with those that the broker adds, the limit is"
-            f" {max_bytes}; put less into them"
+            f"message refused: its properties and those that the broker adds have {found_bytes} bytes, the limit is"
+            f" {max_bytes}; shorten the properties"
         )
         self.found_bytes, self.max_bytes = found_bytes, max_bytes
 
 
 class RecordTooLarge(StoreError):
-    """A message above the store's limit.
+    """Raised for a message above the size limit of the store.
 
-    Next: send less, or raise `maxMessageSize` on all replicas and restart them.
+    Next: send a smaller message, or raise `maxMessageSize` on all replicas and restart them.
     """
 
     code = "RECORD_TOO_LARGE"
@@ -305,15 +307,15 @@ class RecordTooLarge(StoreError):
     def __init__(self, what: str, found_bytes: int, max_bytes: int) -> None:
         super().__init__(
             f"message refused: {what} has {found_bytes} bytes, the limit is {max_bytes};"
-            " send less, or raise maxMessageSize"
+            " send a smaller message, or raise maxMessageSize"
         )
         self.what, self.found_bytes, self.max_bytes = what, found_bytes, max_bytes
 
 
 class QueueFileMismatch(StoreError):
-    """A consume queue's files are not of one length, or leave a gap. Recovery rebuilds such a queue.
+    """Raised when the files of a consume queue have different sizes or leave a gap. Recovery rebuilds such a queue.
 
-    Next: set the key that the message names, or `slipstream log rebuild queue STORE` while no broker runs.
+    Next: set the key that the error names, or `slipstream log rebuild queue STORE` while no broker runs.
     """
 
     code = "QUEUE_FILE_MISMATCH"
@@ -323,31 +325,31 @@ class QueueFileMismatch(StoreError):
     ) -> None:
         super().__init__(
             f"{path}: {found_bytes} bytes at this name, but the queue's files have {expected_bytes} each, without gaps;"
-            f" set {key} to the size they were made with, or remove the queue's directory:"
-            " it is rebuilt from the log at the next start"
+            f" set {key} to the size they were made with, or remove the queue's directory,"
+            " and the next start rebuilds it from the log"
         )
         self.path, self.found_bytes, self.expected_bytes = path, found_bytes, expected_bytes
 
 
 class QueueGap(StoreError):
-    """A consume queue lacks entries that come before a record in the log. Recovery rebuilds such a queue.
+    """Raised when a consume queue lacks entries of records in the log. Recovery rebuilds such a queue.
 
-    Next: restart the broker: recovery builds the queue again; or `slipstream log rebuild queue STORE` while none
-    runs.
+    Next: restart the broker, whose recovery rebuilds the queue; or stop it and run `slipstream log rebuild queue
+    STORE`.
     """
 
     code = "QUEUE_GAP"
 
     def __init__(self, path: str, end: int, queue_offset: int) -> None:
         super().__init__(
-            f"{path}: ends at {end}, but the log goes on with its message {queue_offset};"
-            " restart the broker: recovery rebuilds the queue from the log"
+            f"{path}: ends at {end}, but the next message of the queue in the log is {queue_offset};"
+            " restart the broker, whose recovery rebuilds the queue from the log"
         )
         self.path, self.end, self.queue_offset = path, end, queue_offset
 
 
 class IndexFileDamaged(StoreError):
-    """An index file has another length than its store's, or contradicts itself. Recovery builds such files again.
+    """Raised for an index file with the wrong size or contradictory content. Recovery rebuilds such files.
 
     Next: `slipstream log rebuild index STORE` while no broker runs.
     """
@@ -357,32 +359,32 @@ class IndexFileDamaged(StoreError):
     def __init__(self, path: str, offset: int, reason: str) -> None:
         super().__init__(
             f"{path}: byte {offset}: {reason}; check that maxHashSlotNum and maxIndexNum are what the file was made"
-            " with, else remove the directory of index files: it is built again from the log at the next start"
+            " with; if they are, remove the directory of index files, and the next start rebuilds it from the log"
         )
         self.path, self.offset, self.reason = path, offset, reason
 
 
 class NotOnDisk(StoreError):
-    """A file of the log cannot be brought to disk, so nothing may be built on it.
+    """Raised when a file of the log cannot be flushed to disk.
 
-    Next: `dmesg | tail` and `df -h STORE`; mend the disk and start again, or restore the segment from a replica.
+    Next: `dmesg | tail` and `df -h STORE`; repair the disk and start again, or restore the segment from a replica.
     """
 
     code = "NOT_ON_DISK"
 
     def __init__(self, path: str, because: str) -> None:
         super().__init__(
-            f"{path}: cannot be brought to disk ({because}), nothing was changed; look after the disk and start again,"
+            f"{path}: cannot be flushed to disk ({because}), nothing was changed; check the disk and start again,"
             " or restore the segment from a replica"
         )
         self.path = path
 
 
 class BitRot(CorruptRecord):
-    """A damaged record with sound ones behind it, or below what was on disk: never cut off.
+    """Raised for a damaged record that was on disk or has sound records after it. Recovery never cuts it off.
 
     Next: `slipstream log repair --from REPLICA STORE`; without a replica `slipstream log repair --cut OFFSET
-    --dry-run STORE` says what would go.
+    --dry-run STORE` says what would be removed.
     """
 
     code = "BIT_ROT"
@@ -390,7 +392,7 @@ class BitRot(CorruptRecord):
     def __init__(self, path: str, offset: int, reason: str, behind: str) -> None:
         text = (
             f"{reason}, and {behind}; nothing was changed. Restore this segment from a replica (`slipstream log repair"
-            f" --from`), or give up all of the log from there on (`--cut {offset}`)"
+            f" --from`), or give up the log from that offset on (`--cut {offset}`)"
         )
         super().__init__(path, offset, text)
         self.behind = behind

@@ -36,7 +36,7 @@ def _signed(half: int) -> int:
 def pack(host: str, port: int) -> Packed:
     """The words of a numeric address (a scope behind % is dropped) and its port. Raises ValueError."""
     if not 0 <= port <= PORT_MASK:
-        raise ValueError(f"{port} is no port")
+        raise ValueError(f"{port} is not a port")
     address = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped

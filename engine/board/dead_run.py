@@ -98,7 +98,7 @@ def _delays(regions: Path) -> dict[int, int] | None:
 def hand_on(run: DeadRun, log_end: int, regions: Path) -> bool:
     """Let a new run begin with it; return False, and do nothing, where the log was cut since."""
     if log_end < run.log_end:
-        log.warning("the log was longer before: offsets are as the store's files say")
+        log.warning("the log was longer before; using the offsets in the store's files")
         return False
     if run.clients is not None:
         journal = ClientJournal.attach(regions)

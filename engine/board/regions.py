@@ -46,8 +46,8 @@ def create(config: BrokerConfig) -> Path:
         pointer_file.claim(directory, config.store_path_root_dir, token)
     except OSError as error:
         raise StartRefused(
-            str(directory), f"no directory for shared memory can be made ({error.strerror})",
-            "set regionPath to a directory in memory that this user may write, /dev/shm for one",
+            str(directory), f"the directory for shared memory cannot be created ({error.strerror})",
+            "set regionPath to a directory in memory that this user may write, for example /dev/shm",
         ) from error  # fmt: skip
     return directory
 
@@ -65,7 +65,7 @@ def remove_leftovers(
             continue  # ours: roles make files in it at this moment
         reason = _why_not_ours(directory, place)
         if reason:
-            log.warning("%s: looks like shared memory of this store and stays: %s", directory, reason)
+            log.warning("%s: looks like shared memory of this store, but was not removed: %s", directory, reason)
         elif directory == spared:
             for path in directory.iterdir():
                 if files is not None and path.name not in files:
@@ -98,14 +98,14 @@ def _why_not_ours(directory: Path, place: Place) -> str:
     """Return why a directory must not be removed; empty when a broker of this store made it."""
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        return "it is no directory"
+        return "it is not a directory"
     if status.st_uid != os.geteuid():
-        return f"it belongs to the user with number {status.st_uid}"
+        return f"it belongs to user {status.st_uid}"
     owner = pointer_file.read_owner(directory)
     if owner is None or not owner[1].is_same(place) or not directory.name.endswith(f"-{owner[0]}"):
-        return "no file `owner` in it says that it is this store's"
+        return "it has no file `owner` that names this store"
     strange = next((path for path in sorted(directory.iterdir()) if not _may_be_ours(path)), None)
-    return f"{strange.name} in it is nothing of a broker's" if strange is not None else ""
+    return f"it contains {strange.name}, which no broker creates" if strange is not None else ""
 
 
 def _may_be_ours(path: Path) -> bool:

@@ -76,8 +76,8 @@ def client_findings(board: Board, store: str) -> list[Finding]:
     findings, silent = [], stalled(board)
     for name in (*FRONTS, *SERVICES):
         if name in silent:
-            what = f"the {name} role has not turned for {silent[name]} s"
-            look = f"`slipstream status {store}` shows what CPU it takes; its log why"
+            what = f"the {name} role has not moved for {silent[name]} s"
+            look = f"`slipstream status {store}` shows its CPU time, the broker's log the reason"
             findings.append(_finding("STUCK", what, look, Verdict.NOT_READY))
     for number, name in enumerate(FRONTS):
         words = board.fronts[number]
@@ -95,10 +95,10 @@ def _of_front(name: str, listen_errno: int, waits_ms: int, store: str) -> list[F
     if listen_errno:
         why = os.strerror(listen_errno) if listen_errno > 0 else "unknown error"
         what = f"{name} cannot serve a remoting port ({why}): clients do not reach this broker there"
-        next_step = "`ss -ltnp` says who has listenPort, or listenPort - 2; it is tried again each second"
+        next_step = "`ss -ltnp` names the program at listenPort or listenPort - 2; the broker tries again each second"
         findings.append(_finding("NO_LISTENER", what, next_step, Verdict.NOT_READY))
     if waits_ms > SLOW_MS:
-        what = f"the oldest send at {name} waits for {waits_ms:,} ms: the log does not take it, or nobody confirms it"
+        what = f"the oldest send at {name} waits for {waits_ms:,} ms: not accepted by the log, or not confirmed"
         look = f"`slipstream ha status {store}`, then `slipstream stats {store}`"
         findings.append(_finding("SLOW", what, look, Verdict.DEGRADED))
     return findings

@@ -41,12 +41,12 @@ def _of_replicas(status: HaStatus) -> Iterator[Finding]:
             lag = "" if one.lag_seconds is None else f", {one.lag_seconds:,.1f} s,"
             yield Finding(one.reason, f"{one.replica} lacks {one.lag_bytes:,} bytes{lag} too many to be in sync", look)
         elif not one.in_sync:
-            what = f"{one.replica} is connected and has not reported for {one.silent_seconds:,.0f} s"
+            what = f"{one.replica} is connected but has not reported for {one.silent_seconds:,.0f} s"
             yield Finding(one.reason, what, look)
     here = {_host(one.peer) for one in status.replicas}
     for gone in status.gone:
         if gone.ended_seconds < GONE_SECONDS_MAX and _host(gone.peer) not in here and gone.reason != ReasonCode.OK:
-            yield Finding(gone.reason, f"slave {gone.peer} is gone since {gone.ended_seconds:,.0f} s", look)
+            yield Finding(gone.reason, f"slave {gone.peer} disconnected {gone.ended_seconds:,.0f} s ago", look)
 
 
 def _host(peer: str) -> str:
@@ -69,7 +69,7 @@ def _of_tls(root: Path) -> Iterator[Finding]:
     """Whether clients are shown a certificate that nobody can verify. Worth a look: it was asked for."""
     broker = pointer.read(root)
     if broker is not None and (file := broker.fields["settings"].get("tlsTestFile")):
-        what = f"tls.test.mode.enable=true in {file}: clients cannot tell this broker from another"
+        what = f"tls.test.mode.enable=true in {file}: clients cannot verify that this is the right broker"
         yield Finding(TLS_TEST_MODE, what, "set tls.server.certPath and keyPath in it", verdict=Verdict.WELL)
 
 
@@ -77,5 +77,5 @@ def _of_journals(root: Path) -> Iterator[Finding]:
     """Changes of the log that were interrupted, and not finished because the log has changed since."""
     for name in (REWIND_JOURNAL, CUT_JOURNAL, REPAIR_JOURNAL):
         for path in set_aside.files_of(root / name):
-            what = f"an interrupted {name.rpartition('.')[2]} of the log was not finished: the log had changed since"
+            what = f"an interrupted {name.rpartition('.')[2]} of the log was not finished: the log had changed"
             yield Finding(NOT_FINISHED, what, f"`slipstream log verify {root}`, then remove {path.name}")

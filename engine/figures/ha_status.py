@@ -38,7 +38,7 @@ KNOWN_BY = {
     int(IdentityState.BY_ADDRESS): BY_ADDRESS, int(IdentityState.CLAIMED): "claim",
     int(IdentityState.SIGNED): "signature",
 }  # fmt: skip
-NO_MASTER = "no address of a master yet: set haMasterAddress, or namesrvAddr"
+NO_MASTER = "the master's address is not known yet: set haMasterAddress or namesrvAddr"
 LAG_SCAN_BYTES = 1 << 20
 
 

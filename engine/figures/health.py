@@ -59,8 +59,8 @@ def ready(config: BrokerConfig, board: Board, master_end: int | None) -> Health:
     if config.broker_role is BrokerRole.SLAVE and master_end is not None:
         lag, most = max(0, master_end - board.max_physical_offset.read()), config.ha_slave_fallbehind_max_bytes
         if lag >= most and not any(one.verdict is Verdict.NOT_READY for one in findings):
-            what = f"it lacks {lag:,} bytes of its master's log, {most:,} are too many"
-            findings.append(Finding(ReasonCode.BEHIND, what, "wait until it has them", verdict=Verdict.NOT_READY))
+            what = f"it lacks {lag:,} bytes of its master's log, the limit is {most:,}"
+            findings.append(Finding(ReasonCode.BEHIND, what, "wait until it has caught up", verdict=Verdict.NOT_READY))
     return _health(config, board, WORST["ready"], findings, lag)
 
 

@@ -38,25 +38,25 @@ def of_the_pair(board: Board, store: str, role: str) -> Iterator[Finding]:
     yield from _of_rivals(board, store)
     follows = board.ha_client.state.read() == HaClientState.TRANSFER
     if not follows and role == "SLAVE" and known.is_copy_of(_own_name(known, board)):
-        what = f"this store is a copy of that of the master of epoch {known.last_epoch}: it is a slave"
+        what = f"this store is a copy of the store of the master of epoch {known.last_epoch}, so this broker is a slave"
         promote = f"`slipstream promote {store}`, if the original will never run again"
         yield Finding(COPY, what, promote)
     newer = known.fenced_by if known.is_fenced and known.role is not SaidRole.SLAVE else None
     if newer is not None and not follows:
         who, demote = newer.broker or "another broker", f"`slipstream demote {store} --master HOST:PORT`"
         yield Finding(
-            ReasonCode.FENCED, f"{who} is the newer master: this one takes no messages", demote, (
+            ReasonCode.FENCED, f"{who} is the newer master: this broker accepts no messages", demote, (
                 f"{who} is the master of epoch {newer.epoch}, and this log's epoch is {known.last_epoch}: this broker"
-                f" takes no messages. {demote} (the HA port) has it follow that one, `slipstream promote {store}`"
-                " makes it the master again",
+                f" accepts no messages. {demote} (its HA port) makes it a slave of that, `slipstream promote {store}`"
+                " makes this broker the master again",
             ), Verdict.NOT_READY,
         )  # fmt: skip
     if role == "SLAVE" and parted is None and not follows:
         yield from _of_the_master(board, store)
     if role == "SLAVE" and follows and (seconds := tables_missing_seconds(board)) is not None:
-        yield Finding(NO_TABLES, f"has no tables of its master, {seconds} s", _name_tables(store), (
-            f"{tables_text(seconds)}: after a promotion, consumers begin at other offsets and delayed messages are"
-            f" delivered again. {_name_tables(store)}",
+        yield Finding(NO_TABLES, f"no tables of the master for {seconds} s", _name_tables(store), (
+            f"{tables_text(seconds)}: after a promotion, consumers would begin at wrong offsets and delayed messages"
+            f" would be delivered again. {_name_tables(store)}",
         ))  # fmt: skip
 
 
@@ -74,8 +74,8 @@ def _of_rivals(board: Board, store: str) -> Iterator[Finding]:
         there = "there `slipstream demote STORE --master HOST:PORT` (the HA port of this one)"
         who = f"{one.broker} at {one.address}"
         long, then = {
-            reign.Verdict.OLDER: (f"{who} is a master, too, of the older epoch {one.epoch}", there),
-            reign.Verdict.EQUAL: (f"{who} says that it is this master, of epoch {one.epoch}: a copy?", "stop one"),
+            reign.Verdict.OLDER: (f"{who} is also a master, of the older epoch {one.epoch}", there),
+            reign.Verdict.EQUAL: (f"{who} claims to be this master, of epoch {one.epoch}: a copy?", "stop one"),
             reign.Verdict.YIELD: (f"{who} is the newer master, of epoch {one.epoch}", here),
             reign.Verdict.UNREACHED: (
                 f"a name server calls {one.address} the master of this name, too, and it does not answer this one, so"
@@ -84,9 +84,9 @@ def _of_rivals(board: Board, store: str) -> Iterator[Finding]:
             ),
         }.get(
             reign.Verdict(one.verdict) if one.verdict in tuple(reign.Verdict) else reign.Verdict.NOBODY,
-            (f"{who} says that it is the newer master, of epoch {one.epoch}, and does not prove it", f"if so, {here}"),
+            (f"{who} claims to be the newer master, of epoch {one.epoch}, without proof", f"if so, {here}"),
         )  # fmt: skip
-        line = f"two masters take messages: {long}. Only one of both logs will last: {then}"
+        line = f"two masters accept messages: {long}. Only one of the two logs can be kept: {then}"
         is_outrun = one.verdict == reign.Verdict.YIELD
         how = Verdict.NOT_READY if is_outrun else Verdict.DEGRADED
         yield Finding(TWO_MASTERS, f"two masters: {long}", then, (line,), how)
@@ -106,7 +106,7 @@ def tables_text(seconds: int) -> str:
 
 
 def _name_tables(store: str) -> str:
-    return f"set namesrvAddr (a RocketMQ master does not say where it answers), or look: `slipstream doctor {store}`"
+    return f"set namesrvAddr (a RocketMQ master does not send its own address), or run `slipstream doctor {store}`"
 
 
 def _of_the_master(board: Board, store: str) -> Iterator[Finding]:
@@ -118,8 +118,8 @@ def _of_the_master(board: Board, store: str) -> Iterator[Finding]:
         then = f"`slipstream doctor {store}`, or promote"
         yield Finding(
             CODES[reason], f"{short} does not answer", then, (
-                f"{long} does not answer. If it stays gone, `slipstream promote {store}` makes this broker the"
-                " master; docs/operations.md says what becomes of the old one",
+                f"{long} does not answer. If it will not come back, `slipstream promote {store}` makes this broker the"
+                " master; docs/operations.md describes what to do with the old one",
             ), Verdict.NOT_READY,
         )  # fmt: skip
     elif code not in (ReasonCode.OK, ReasonCode.DISK):
@@ -151,6 +151,6 @@ def divergence_line(store: str, parted: Divergence) -> str:
     host, port = split(parted.master)
     listening = host_and_port(host, int(port) - 1) if port.isascii() and port.isdecimal() else "HOST:PORT"
     return (
-        f"{parted.text()}. Nothing is copied until this is decided: stop this broker, then `slipstream replica rewind"
-        f" {store} --with {listening}` (the master's listenPort) gives up what only this log has, and keeps it beside"
+        f"{parted.text()}. Nothing is copied until you decide: stop this broker; then `slipstream replica rewind"
+        f" {store} --with {listening}` (the master's listenPort) cuts off what only this log has, and keeps a copy"
     )

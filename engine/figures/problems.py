@@ -20,7 +20,7 @@ from store.files import set_aside
 from store.names import AUDIT, CONFIG
 
 REMEDIES = {
-    "dispatcher": "`slipstream log verify STORE` says what is damaged, `slipstream log repair` mends it from a replica",
+    "dispatcher": "`slipstream log verify STORE` lists the damage, `slipstream log repair` repairs it from a replica",
 }
 STUCK, FILES_REMOVED, TABLE, UNSERVED = "STUCK", "FILES_REMOVED", "TABLE", "UNSERVED"
 
@@ -37,7 +37,7 @@ def what_stops(board: Board, store: str, role: str) -> Iterator[Finding]:
         yield of_a_role(one, store, mute=role == "SLAVE" and is_unreadable(board))
     for name, seconds in stalled(board).items():
         if name not in (*FRONTS, *SERVICES):  # which `client_findings` has
-            what = f"the {name} role has not turned for {seconds} s"
+            what = f"the {name} role has not moved for {seconds} s"
             look = f"the broker's log; process {board.pids[name].read()}"
             yield Finding(STUCK, what, look, verdict=_of_one_that_rests(name))
     yield from _of_ports(board)
@@ -69,8 +69,8 @@ def of_the_tables(board: Board, store: str) -> Iterator[Finding]:
     lie beside them."""
     if errno := board.tables_errno.read():
         config = Path(store) / CONFIG
-        what = f"topics, groups or offsets cannot be written ({errno_text(errno)}): a restart would lose what changed"
-        look = f"the broker's log names the file; `df -h {config}`, its rights; it is tried again each second"
+        what = f"topics, groups or offsets cannot be written ({errno_text(errno)}): a restart would lose the changes"
+        look = f"the broker's log names the file; check `df -h {config}` and permissions; it retries each second"
         yield Finding(TABLE, what, look, (f"{what}; {look}",))
     if count := board.unserved_topics.read():
         topics = "topic has an attribute" if count == 1 else "topics have an attribute"
@@ -79,8 +79,8 @@ def of_the_tables(board: Board, store: str) -> Iterator[Finding]:
         yield Finding(UNSERVED, what, look, (f"{what}; {look}",))
     for aside in set_aside.all_in(Path(store) / CONFIG):
         table = set_aside.name_of(aside)
-        what = f"{table} was damaged: it was set aside as {aside.name}, entries may be missing or old"
-        look = f"the broker's log says what it went on with; restore what is missing, then remove {aside}"
+        what = f"{table} was damaged and renamed to {aside.name}; entries may be missing or old"
+        look = f"the broker's log says what it used instead; restore what is missing, then remove {aside}"
         yield Finding(TABLE, what, look, (f"{what}; {look}",))
 
 
@@ -91,16 +91,17 @@ def of_a_role(one: Failing, store: str = STORE, *, mute: bool = False) -> Findin
     if one.is_given_up:
         code = ReasonCode.UNREADABLE if is_log else ReasonCode.KILLED
         why = one.error or "see the broker's log"
-        remedy = REMEDIES.get(one.role, "the broker's log tells the rest")
-        long = f"the {one.role} died at the same place until it was given up: {why}. {remedy}; then restart the broker"
+        remedy = REMEDIES.get(one.role, "see the broker's log for details")
+        what = f"the {one.role} died repeatedly at the same place and was given up"
+        long = f"{what}: {why}. {remedy}; then restart the broker"
         death = "was given up"
     else:
         code, death = ReasonCode.KILLED, f"died {one.deaths} times within a minute"
         why = one.error or "see the broker's log"
         long = f"the {one.role} dies again and again, {one.deaths} times within the last minute: {why}"
     consequence = (
-        "this slave does not acknowledge: what it received it cannot read (see the dispatcher's error). It has hung up"
-        " on its master, which counts it as not in sync",
+        "this slave does not acknowledge: it cannot read what it received (see the dispatcher's error). It has closed"
+        " the connection to its master, which counts it as not in sync",
     )
     lines = (long, *consequence) if is_log and mute else (long,)
     verdict = _of_one_that_rests(one.role)
@@ -119,43 +120,43 @@ def of_the_disk(board: Board, store: str = STORE, *, is_slave: bool = False) -> 
         yield Finding(
             disk, f"flush failed ({why}): nothing is acknowledged above {flushed:,}",
             f"{remedy}, then restart the broker", (
-                f"the disk failed ({why}): what lies above offset {flushed:,} may be lost, and no message is"
-                f" acknowledged any more. {remedy.capitalize()}, then restart the broker: it recovers what is there",
+                f"the disk failed ({why}): messages above offset {flushed:,} may be lost, and no message is"
+                f" acknowledged any more. {remedy.capitalize()}, then restart the broker: it recovers what is on disk",
             ), Verdict.DEAD,
         )  # fmt: skip
     state = DiskState(board.disk_state.read())
     if state > DiskState.NORMAL:
         used = f"used to {board.disk_used_percent.read()} %"
         is_closed = state >= DiskState.READ_ONLY
-        effect = "messages are refused" if is_closed else "files go before their time"
+        effect = "messages are refused" if is_closed else "files are deleted early"
         yield Finding(
             disk, f"{used} ({state.name}): {effect}", df, (
-                f"the disk is {state.name} ({used}): {effect}. Free space, or keep messages for less long"
-                " (fileReservedTime): it is looked at each second",
+                f"the disk is {state.name} ({used}): {effect}. Free some space, or keep messages for a shorter time"
+                " (fileReservedTime); the broker checks each second",
             ), Verdict.NOT_READY if is_closed and not is_slave else Verdict.DEGRADED,
         )  # fmt: skip
     if errno := board.allocation_errno.read():
-        what = f"no new segment can be made ({errno_text(errno)})"
+        what = f"no new segment can be created ({errno_text(errno)})"
         yield Finding(
             disk, what, df, (
-                f"{what}: messages are refused once the last one is full. Free space on the store's file system: it is"
-                " tried again each second",
+                f"{what}: messages are refused once the last one is full. Free some space on the store's file system;"
+                " the broker retries each second",
             ), Verdict.NOT_READY if is_slave else Verdict.DEGRADED,
         )  # fmt: skip
     if vanished := board.vanished_files.read():
-        what = f"{vanished} files of log, queues or index were removed under the broker (`vanish` in {AUDIT})"
+        what = f"{vanished} files of log, queues or index were deleted under the running broker (`vanish` in {AUDIT})"
         yield Finding(
             FILES_REMOVED, what, "restart the broker", (
-                f"{what}: messages in them cannot be read. Restart the broker: queues and index are built again from"
-                " the log; segments come back from a replica only",
+                f"{what}: messages in them cannot be read. Restart the broker, which rebuilds queues and index from"
+                " the log; restore segments from a replica",
             ),
         )  # fmt: skip
     if errno := board.dispatch_errno.read():
         lag = board.max_physical_offset.read() - board.reput_from_offset.read()
-        what = f"queues and index wait for room ({errno_text(errno)}): {lag:,} bytes of log are not in them yet"
+        what = f"queues and index wait for disk space ({errno_text(errno)}): {lag:,} bytes of log are not in them yet"
         yield Finding(
             disk, what, df, (
-                f"{what}, and nobody can pull these. Free space on the store's file system: it is tried again each"
-                " second, and nothing is lost",
+                f"{what}, so consumers cannot pull them. Free some space on the store's file system; the broker retries"
+                " each second, and nothing is lost",
             ),
         )  # fmt: skip

@@ -160,7 +160,7 @@ class Front:
                 bound = self._reception.listen(address, port, is_fast=is_fast, is_shared=is_shared)
             except OSError as error:
                 if self._unbound.get(port) != error.strerror:
-                    log.error("this broker cannot serve %s (listenPort, bindAddress); tried again", error.strerror)
+                    log.error("cannot listen at %s (listenPort, bindAddress); will retry", error.strerror)
                 self._unbound[port] = str(error.strerror)
                 waiting.publish(self._words.listen_errno, error.errno or -1)
                 continue

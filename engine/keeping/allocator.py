@@ -72,7 +72,7 @@ class Allocator:
             return 0
         self._end = base + self._files.segment_bytes
         if self._board.allocation_errno.read():
-            log.info("%s: made after all", self._files.path_of(base))
+            log.info("%s: created after all", self._files.path_of(base))
             waiting.publish(self._board.allocation_errno, 0)
         self._retry_at_ms = 0
         waiting.publish(self._board.allocated_offset, self._end)
@@ -83,7 +83,7 @@ class Allocator:
         if self._board.allocation_errno.read() != number:
             log.error(
                 "%s: %d bytes cannot be reserved (%s); messages are refused once the segment before it is full."
-                " Free space on this file system: it is tried again each second",
+                " Free space on this file system: the broker retries each second",
                 self._files.path_of(base), self._files.segment_bytes, os.strerror(number) if number > 0 else error,
             )  # fmt: skip
         waiting.publish(self._board.allocation_errno, number)

@@ -89,15 +89,15 @@ class Dispatcher:
         waiting.publish(self._board.dispatch_errno, number)
         self._rare.flush(self._now_ms)
         self._rare.tell(
-            "waits for room", self._now_ms, "%s: %s; queues and index stay behind the log, from offset %d on. Free"
-            " space on this file system: it is tried again each second",
+            "waits for disk space", self._now_ms, "%s: %s; queues and index are behind the log from offset %d on. Free"
+            " space on this file system: the broker retries each second",
             error.filename or "queues and index", os.strerror(number), self._board.reput_from_offset.read(),
         )  # fmt: skip
 
     def _go_on(self) -> None:
         waiting.publish(self._board.dispatch_errno, 0)
         if self._rare.may_tell("has room", self._now_ms):
-            log.info("there is room: queues and index follow the log again")
+            log.info("there is disk space: queues and index follow the log again")
 
     def _turn(self) -> int:
         cursor = self._board.reput_from_offset

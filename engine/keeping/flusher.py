@@ -234,7 +234,7 @@ class Flusher:
     def _mark_failed(self, error: OSError) -> bool:
         """Without room (a file system that writes to new places) the mark says too little; else the disk is bad."""
         if error.errno in file_io.NO_ROOM:
-            log.warning("%s: not written (%s); it is tried again", self._directory.mark, error.strerror)
+            log.warning("%s: not written (%s); will retry", self._directory.mark, error.strerror)
             return True
         self._fail(str(self._directory.mark), error)
         return False
@@ -261,8 +261,8 @@ class Flusher:
             self._mark.disown(self._board.flushed_offset.read())
         why = error.strerror if isinstance(error, FilesGone) else errno_text(number) if number > 0 else error
         log.critical(
-            "%s: cannot be brought to disk (%s); what lies above offset %d may be lost. No message is acknowledged any"
-            " more: look after the disk and its files, then restart the broker, which recovers from what is there",
+            "%s: cannot be flushed to disk (%s); messages above offset %d may be lost. No message is acknowledged any"
+            " more: check the disk and its files, then restart the broker, which recovers what is on disk",
             path, why, self._board.flushed_offset.read(),
         )  # fmt: skip
 
@@ -288,7 +288,7 @@ class Flusher:
                 self._queues_thorough_ms = now_ms
                 self._write_checkpoint(built_to)
         except FileNotFoundError as gone:
-            log.info("%s: expired while it was to be brought to disk; the next round looks again", gone.filename)
+            log.info("%s: expired before it was flushed; the next round checks again", gone.filename)
             self._queues_synced_to = -1
         except OSError as error:
             self._fail(str(self._directory.consumequeue), error)
@@ -308,7 +308,7 @@ class Flusher:
         except OSError as error:
             if error.errno not in file_io.NO_ROOM:
                 raise
-            log.warning("%s: not written (%s); it is tried again", self._directory.checkpoint, error.strerror)
+            log.warning("%s: not written (%s); will retry", self._directory.checkpoint, error.strerror)
             return False
         return True
 

@@ -49,7 +49,7 @@ MEASURE_MS = 1000  # RocketMQ looks each 10 s; a fast writer fills a lot of disk
 FINDINGS_MAX = 1000
 TOLD = {
     DiskState.NORMAL: "normal",
-    DiskState.WARNING: "warning: files go before their time",
+    DiskState.WARNING: "warning: files are deleted early",
     DiskState.READ_ONLY: "read-only: messages are refused (SERVICE_NOT_AVAILABLE) until there is room",
     DiskState.FULL: "full: a segment finds no room; messages are refused (SERVICE_NOT_AVAILABLE) until there is some",
 }
@@ -215,7 +215,7 @@ class Housekeeper:
             self._note_begin(verdict.min_physical_offset)
             self._remove_segment(verdict.base_offset, verdict.reason, forced=verdict.forced)
         except OSError as error:
-            log.error("%s: expired, but cannot be deleted (%s); it is tried again", path, error.strerror)
+            log.error("%s: expired, but cannot be deleted (%s); will retry", path, error.strerror)
             self._note("delete_failed", SEGMENT, path, error.strerror or str(error))
             self._cleaner.hung(verdict.base_offset, now_ms)
             return
@@ -236,7 +236,7 @@ class Housekeeper:
         try:
             side_files.remove(self._directory.root, base)
         except (StoreError, OSError) as error:
-            self._tell_once([f"{error}; side files of the segment at {base} stay"])
+            self._tell_once([f"{error}; side files of the segment at {base} are kept"])
 
     # queues and index
 
@@ -266,7 +266,7 @@ class Housekeeper:
         try:
             ends = list(expiry.index_ends(directory))
         except IndexFileDamaged as error:
-            self._tell_once([f"{error}; no index file is deleted"])
+            self._tell_once([f"{error}; no index file was deleted"])
             return 0
         return self._expire(INDEX, directory, ends, begin)
 

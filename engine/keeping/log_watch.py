@@ -19,7 +19,7 @@ from store.files.segment_files import SegmentFiles
 
 
 class FilesGone(OSError):
-    """Raised for a file or directory of the log that its path does not lead to any more.
+    """Raised for a file or directory of the log that was deleted, moved or replaced.
 
     Next: put the file back, or restore it from a replica, then start the broker again.
     """

@@ -151,7 +151,7 @@ class LogFile(logging.Handler):
         now = time.monotonic()
         if now - self._complained_at >= COMPLAIN_SECONDS:
             self._complained_at = now
-            advice = "make room" if error.errno in NO_ROOM else "look at its owner and rights"
+            advice = "free some disk space" if error.errno in NO_ROOM else "check its owner and permissions"
             with suppress(OSError, ValueError):
                 what = f"the log {self._path} cannot be written: {error.strerror}; {advice}"
                 print(f"slipstream: {what}", file=sys.stderr)

@@ -114,7 +114,7 @@ def _opened(path: Path, config: LogSettings) -> LogFile:
     try:
         return LogFile(Path(os.path.abspath(path)), config.log_file_max_bytes, config.log_files_kept)
     except OSError as error:
-        why, what = error.strerror or str(error), "name a file that the server's user may write"
+        why, what = error.strerror or str(error), "give a file that the server's user may write"
         raise StartRefused(f"logFile={path}", why, what) from None
 
 

@@ -33,31 +33,31 @@ VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 Use = Callable[[TlsFile], ssl.SSLContext]
 States = list[FileState | None]
 
-HUNG_UP = "the other side hung up; its log says why: it may speak no TLS, or not accept our certificate"
+HUNG_UP = "the other side closed the connection; its log says why: it may not use TLS, or not accept our certificate"
 # What OpenSSL calls the failure of a handshake, and what it means here.
 WORDS = {
     "WRONG_VERSION_NUMBER": "the other side speaks no TLS here; is it set to plaintext?",
     "HTTP_REQUEST": "the other side speaks plain HTTP",
     "RECORD_LAYER_FAILURE": "the other side speaks no TLS here; is it set to plaintext?",
-    "UNSUPPORTED_PROTOCOL": "the other side speaks older versions of TLS only; see tls.min.version",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "no version of TLS in common; see tls.min.version",
-    "NO_SHARED_CIPHER": "no cipher in common",
+    "UNSUPPORTED_PROTOCOL": "the other side supports only older versions of TLS; see tls.min.version",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the two sides support no common TLS version; see tls.min.version",
+    "NO_SHARED_CIPHER": "the two sides support no common cipher",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the other side shows no certificate, and one is required",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the other side requires a certificate; see tls.client.certPath",
-    "TLSV1_ALERT_UNKNOWN_CA": "the other side does not trust who issued our certificate",
+    "TLSV1_ALERT_UNKNOWN_CA": "the other side does not trust the issuer of our certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the other side says that our certificate has expired",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the other side does not accept our certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the other side does not accept our certificate",
-    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "the other side finds our certificate made for another purpose",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the other side finds nothing in common: versions, ciphers, or our certificate",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "the other side reports that our certificate has the wrong purpose",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the other side accepts none of our versions, ciphers or certificates",
     "UNEXPECTED_EOF_WHILE_READING": HUNG_UP,
 }
 
 
 class TlsUnusable(EngineError):
-    """Raised when no TLS can be had from what the files say.
+    """Raised when TLS cannot be set up from the configured files.
 
-    Next: look at the file and the key that the message names; `openssl x509 -noout -text -in FILE` shows a
+    Next: check the file and the key that the error names; `openssl x509 -noout -text -in FILE` shows a
     certificate.
     """
 
@@ -130,9 +130,9 @@ class RenewedContext:
         try:
             self.file, self._seen, self._context = self._made()
         except UNUSABLE as error:
-            log.error("%s; new connections go on with what was read before", error)
+            log.error("%s; new connections still use the previous certificates", error)
             return
-        log.info("%s: certificates were read anew, for new connections", self._path)
+        log.info("%s: certificates reloaded for new connections", self._path)
 
     def _made(self) -> tuple[TlsFile, States, ssl.SSLContext]:
         """Make the context, with the files' states from before they were read: a change meanwhile is seen next time."""
@@ -223,8 +223,9 @@ def _show(context: ssl.SSLContext, own: OwnCertificate) -> None:
         context.load_cert_chain(own.certificate, own.key, lambda: own.password)  # without: OpenSSL asks a terminal
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", None) or str(error)
-        advice = "both must be PEM and belong together, and keyPassword be right where the key has one"
-        raise TlsUnusable(f"{own.certificate} with {own.key}", f"no certificate and key ({why})", advice) from None
+        advice = "both must be PEM files and belong together, and an encrypted key needs the right keyPassword"
+        says = f"certificate and key cannot be used ({why})"
+        raise TlsUnusable(f"{own.certificate} with {own.key}", says, advice) from None
 
 
 def _show_made(context: ssl.SSLContext) -> None:
@@ -246,7 +247,7 @@ def _trust(context: ssl.SSLContext, trusted: Path) -> None:
         context.load_verify_locations(trusted)
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", None) or str(error)
-        raise TlsUnusable(trusted, f"no certificates to trust ({why})", "give them in PEM") from None
+        raise TlsUnusable(trusted, f"no usable trusted certificates ({why})", "give them in PEM") from None
 
 
 def _readable(path: Path) -> None:
@@ -254,7 +255,7 @@ def _readable(path: Path) -> None:
         with open(path, "rb"):
             return
     except OSError as error:
-        raise TlsUnusable(path, f"cannot be read: {error.strerror}", "see the paths in tls.config.file") from None
+        raise TlsUnusable(path, f"cannot be read: {error.strerror}", "check the paths in tls.config.file") from None
 
 
 def words_of(error: BaseException) -> str:
@@ -292,7 +293,7 @@ def server_tls(mode: TlsMode, path: Path | None) -> ServerTls:
         return ServerTls(mode, None)
     if path is None:
         if mode is TlsMode.ENFORCING:
-            raise TlsUnusable("tls.server.mode=enforcing", "there is no certificate", "give tls.config.file")
+            raise TlsUnusable("tls.server.mode=enforcing", "no certificate is configured", "give tls.config.file")
         return ServerTls(mode, None)
     file = tls_file.load(path)
     for warning in file.warnings:
@@ -307,7 +308,7 @@ def client_tls(is_used: bool, path: Path | None) -> RenewedContext | None:
     if not is_used:
         return None
     if path is None:
-        raise TlsUnusable("useTLS=true", "nothing says whom to trust", "give tls.config.file")
+        raise TlsUnusable("useTLS=true", "no trusted certificates are configured", "give tls.config.file")
     return RenewedContext(path, of_client)
 
 
@@ -328,5 +329,5 @@ def of_broker(config: BrokerConfig) -> BrokerTls:
         return BrokerTls(server, client, None, None)
     path = config.ha_tls_config_file or config.tls_config_file
     if path is None:
-        raise TlsUnusable("haTlsMode=enforcing", "there is no certificate", "give haTlsConfigFile, or tls.config.file")
+        raise TlsUnusable("haTlsMode=enforcing", "no certificate configured", "give haTlsConfigFile or tls.config.file")
     return BrokerTls(server, client, RenewedContext(path, of_ha_server), RenewedContext(path, of_ha_client))

@@ -41,7 +41,7 @@ def text(value: Any, what: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        reason = f"character {error.start} is half of a surrogate pair, which UTF-8 has no form for"
+        reason = f"character {error.start} is half of a surrogate pair, which UTF-8 cannot encode"
         raise MessageIllegal(f"{what} {_shown(value)}", reason) from None
     return value
 
@@ -86,7 +86,7 @@ def fields_of(tags: Any, keys: Any, properties: Mapping[str, Any] | None, delay_
         named(properties)
         for name in RESERVED:
             if name in properties:
-                raise MessageIllegal(f"property {name}", "it has an argument of its own")
+                raise MessageIllegal(f"property {name}", "it has its own argument")
         fields.update(properties)
     if delay_level or type(delay_level) is not int:
         fields[DELAY] = str(whole(delay_level, "delay level"))
@@ -123,9 +123,9 @@ def store_path(store: Any) -> str:
     try:
         encoded = os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise StoreIllegal(_shown(path), f"character {error.start} has no form in a path") from None
+        raise StoreIllegal(_shown(path), f"character {error.start} cannot be part of a path") from None
     if b"\0" in encoded:
-        raise StoreIllegal(_shown(path), "no path has a NUL character in it")
+        raise StoreIllegal(_shown(path), "a path cannot contain a NUL character")
     if len(encoded) > PATH_BYTES_MAX or max(map(len, encoded.split(b"/"))) > NAME_BYTES_MAX:
         raise StoreIllegal(_shown(path), f"a path has {PATH_BYTES_MAX} bytes at most, each name {NAME_BYTES_MAX}")
     return path

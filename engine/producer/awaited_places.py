@@ -47,7 +47,7 @@ class AwaitedPlaces:
             return place
         if kept:
             return kept[0]
-        raise EngineError(f"the place of record {number} was overwritten by later ones before it was asked for")
+        raise EngineError(f"the place of record {number} was overwritten by later records before it was read")
 
     def described(self, number: int) -> Place:
         """Return a record's place from its descriptor, if no later record has the descriptor."""

@@ -47,9 +47,9 @@ NS_PER_MS = 1_000_000
 
 
 class Busy(EngineError):
-    """Raised where more is under way than may be: nothing was put.
+    """Raised when too many puts are unanswered; nothing was put.
 
-    Next: wait for answers before more is put, or use a second producer.
+    Next: wait for answers before you put more, or use a second producer.
     """
 
     code = "PIPELINE_BUSY"
@@ -214,7 +214,7 @@ class Pipeline:
         size = sum(map(len, draft.pieces))
         if self.puts >= self.puts_max or self.bytes + size > self.bytes_max:
             raise Busy(
-                f"{self.puts} puts of {self.bytes} bytes are under way; at most {self.puts_max}, {self.bytes_max}"
+                f"{self.puts} puts of {self.bytes} bytes are unanswered; at most {self.puts_max}, {self.bytes_max}"
             )
         parked = Parked(draft, waits, token, time.monotonic_ns(), size)
         queue = (draft.topic, draft.queue_id)

@@ -82,7 +82,7 @@ class TopicRules:
         if not TOPIC_PATTERN.fullmatch(topic) or len(topic) > MAX_TOPIC_BYTES_V2:
             return Served(1, 1 << 31)  # refused for its name, by who knows what it is for
         if is_not_for_clients(topic):
-            raise NoPermission(f"topic {topic}", "it is the broker's own, and clients do not send to it")
+            raise NoPermission(f"topic {topic}", "it belongs to the broker; clients cannot send to it")
         fields = self._fields(topic)
         if fields is None:
             read = write = self._nums_of_new(topic)

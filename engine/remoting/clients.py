@@ -301,7 +301,7 @@ class Clients:
         self._is_stirred = True
         ask = self._questions.get(what)
         if ask is None:
-            log.error("a front asks for %s, which nobody knows here", what)
+            log.error("a front asked for %s, which the clients role does not know", what)
             return {}
         answer = ask(fields)
         self._tell_fronts()

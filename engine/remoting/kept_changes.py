@@ -45,7 +45,7 @@ class KeptChanges:
         try:
             await asyncio.wait_for(wait, SAVED_SECONDS)
         except TimeoutError:
-            raise NotSaved(names[0], f"the disk did not take it within {SAVED_SECONDS:.0f} s") from None
+            raise NotSaved(names[0], f"it was not written to disk within {SAVED_SECONDS:.0f} s") from None
 
     def answer(
         self, request: RemotingCommand, answer: Answered | Awaitable[Answered], *, registers: bool
@@ -79,6 +79,6 @@ class KeptChanges:
         for address in await self._registrar.registered(REGISTERED_SECONDS):
             self._lines.tell(
                 "changes that a name server does not know", monotonic_ms(),
-                "name server %s does not know of an administrator's change: no answer within %.0f s; it is told as soon"
-                " as it answers", address, REGISTERED_SECONDS,
+                "name server %s did not confirm an administrator's change within %.0f s; will retry until it answers",
+                address, REGISTERED_SECONDS,
             )  # fmt: skip

@@ -16,7 +16,7 @@ from store.errors import OwnFileDamaged, StoreError
 from store.files import divergence, epochs, peers
 
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 64 * 1024
-SECRET_ADVICE = "write at least 16 random bytes into it, the same on master and slave, readable by the broker alone"
+SECRET_ADVICE = "write at least 16 random bytes into it, the same on master and slave, readable only by the broker"
 
 
 def secret_of(config: BrokerConfig) -> bytes:
@@ -71,7 +71,7 @@ class HaFacts:
             noted = divergence.read(self._root)
         except StoreError as error:
             return str(error)
-        return "nothing is noted" if noted is None else noted.text()
+        return "no divergence was noted" if noted is None else noted.text()
 
     def follow(self, master: Facts) -> None:
         """Take over the master's epochs: our log is a part of its. Raises OwnFileDamaged, OSError."""

@@ -181,7 +181,7 @@ class HaListener:
                 who = addresses.host_and_port(*self._accepted[leaves].peer)
                 self._lines.tell(
                     "connections closed for newer ones", now_ms,
-                    "%d connections wait at the HA port, most from where %s comes from: it is closed for a newer one",
+                    "%d connections wait at the HA port; closed %s, of the network with the most, to admit a newer one",
                     len(self._callers), who,
                 )  # fmt: skip
                 self._forget(leaves)
@@ -205,7 +205,7 @@ class HaListener:
     def _make_room(self, error: OSError, now_ms: int) -> None:
         """The system has no descriptor for one more: one caller goes, and nobody is accepted for a moment."""
         self._lines.tell(
-            "connections not accepted", now_ms, "the HA port cannot accept for want of room: %s; %d callers wait",
+            "connections not accepted", now_ms, "the HA port cannot accept a connection: %s; %d are waiting",
             error.strerror, len(self._callers),
         )  # fmt: skip
         self._let_one_go(now_ms)
@@ -249,7 +249,7 @@ class HaListener:
         if is_of_a_slave(offset, self._board.max_physical_offset.read()):
             return
         if report.startswith(HELLO_BYTES):
-            self._refuse(fd, CloseReason.TLS, "it speaks TLS, and haTlsMode=disabled here", now_ms)
+            self._refuse(fd, CloseReason.TLS, "it uses TLS, but haTlsMode=disabled here", now_ms)
         else:
             self._refuse(fd, CloseReason.NOT_A_SLAVE, f"it begins with {report!r}", now_ms)
 
@@ -304,7 +304,7 @@ class HaListener:
                 os._exit(self._run_sender(slot, accepted, caller.report, waited_ms, is_told, parent_pid))
             pidfd = pidfd_of(pid)
         except OSError as error:
-            self._lines.tell("senders not begun", now_ms, "no process for a slave: %s; it waits", error.strerror)
+            self._lines.tell("senders not begun", now_ms, "cannot fork for a slave: %s; it waits", error.strerror)
             self._let_one_go(now_ms)
             return False
         self._callers.begun(caller.crowd, now_ms)

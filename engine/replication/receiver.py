@@ -164,7 +164,7 @@ class Receiver:
             host, port = sock.getpeername()[:2]
             own_host, own_port = sock.getsockname()[:2]
             if (own_host, own_port) == (host, port):  # TCP connects a port to itself when nobody listens on it
-                refused = f"{addresses.host_and_port(host, port)} is this connection's own end"
+                refused = f"{addresses.host_and_port(host, port)} is this slave's own HA port"
                 raise ConnectionRefusedError(errno.ECONNREFUSED, refused)
             if own_host == host and port == self._board.ha_listen_port.read():
                 self._hang_up(CloseReason.OWN_ADDRESS, addresses.host_and_port(host, port))

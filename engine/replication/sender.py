@@ -107,7 +107,7 @@ class Sender:
         if self.connection.meet(reports, greeting, now_ms):
             self._send_control()
         elif greeting.is_required:
-            self._end(CloseReason.SIGNATURE, "it did not say who it is, and haSecretRequired is set")
+            self._end(CloseReason.SIGNATURE, "it did not identify itself, but haSecretRequired is set")
         else:
             self.take_reports(reports, now_ms)
 
@@ -177,7 +177,7 @@ class Sender:
             if not self._open_segment(self._frame_base()):
                 return False
         if outcome == Outcome.SHORT_FILE:
-            raise EOFError(f"{self._frame_base()}: the segment is shorter than what the log has")
+            raise EOFError(f"{self._frame_base()}: the segment is shorter than the log requires")
         if outcome == Outcome.LOOK:
             self._drop_if_silent(now_ms or monotonic_ms())
         elif outcome < 0 and outcome not in (-errno.EAGAIN, -errno.EINTR):  # a slow slave; the rest waits for its turn

@@ -128,7 +128,7 @@ class Delay:
         was = level.correct(*bounds)
         if was is not None:
             log.warning(
-                "level %d: offset %d is not in its queue (%d to %d): it goes on at %d", level.number, was, *bounds,
+                "level %d: offset %d is not in its queue (%d to %d): continuing at %d", level.number, was, *bounds,
                 level.next_offset,
             )  # fmt: skip
 
@@ -174,7 +174,7 @@ class Delay:
                 else:
                     level.acknowledged(answered)
         for entry in answers.illegal.tolist():
-            self._drop(self._levels[(entry >> OFFSET_BITS) - 1], entry & OFFSET_MASK, "the log can never hold it")
+            self._drop(self._levels[(entry >> OFFSET_BITS) - 1], entry & OFFSET_MASK, "the log cannot hold it")
         waiting.add(self._words.delivered, len(answers.in_log))
         waiting.add(self._words.refused, len(answers.refused))
         return sum(map(len, answers))
@@ -317,7 +317,7 @@ class Delay:
                 break
             entries = self._queues[level.number - 1].read(queue_offset, 1, self._board.reput_from_offset.read())
             if entries is None or not len(entries) or entries.physical_offsets[0] < 0:
-                self._drop(level, queue_offset, "its entry is gone")
+                self._drop(level, queue_offset, "its entry was deleted")
                 level.dropped(queue_offset)
             else:
                 self._put_plain(level, int(entries.physical_offsets[0]), queue_offset)
@@ -336,7 +336,7 @@ class Delay:
             draft = draft_of(to_log(delivered(message, facts), facts), facts)
             named = (draft.topic, *(other[0] for other in draft.others if other is not None))
             if refused := next(filter(is_refused, named), None):
-                raise InvalidMessage("topic", f"nothing delayed is delivered to {refused[:MAX_TOPIC_BYTES_V2]!r}")
+                raise InvalidMessage("topic", f"no delayed message is delivered to {refused[:MAX_TOPIC_BYTES_V2]!r}")
         except StoreError as error:
             self._drop(level, queue_offset, str(error))
             level.dropped(queue_offset)
@@ -347,7 +347,7 @@ class Delay:
 
     def _drop(self, level: Level, queue_offset: int, why: str) -> None:
         waiting.add(self._words.dropped, 1)
-        self._seldom.tell("level %d: message %d is not delivered: %s", level.number, queue_offset, why)
+        self._seldom.tell("level %d: message %d was not delivered: %s", level.number, queue_offset, why)
 
     # waiting
 

@@ -63,8 +63,8 @@ class DeliveredBefore:
             return
         level.next_offset = self.first_undelivered(queue, first, bounds[1])
         log.warning(
-            "level %d: %s does not say how far it is: it goes on at %d of %d to %d, behind what the log shows as"
-            " delivered", level.number, DELAY_OFFSETS, level.next_offset, first, bounds[1],
+            "level %d: %s has no position of it; continuing at %d of %d to %d, after the last delivery in the log",
+            level.number, DELAY_OFFSETS, level.next_offset, first, bounds[1],
         )  # fmt: skip
 
     def first_undelivered(self, queue: FollowedQueue, low: int, end: int) -> int:

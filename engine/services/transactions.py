@@ -196,7 +196,7 @@ class Transactions:
             facts = self._facts.current()
             draft = draft_of(to_log(make(half), facts), facts)
         except StoreError as error:  # nor would the next attempt
-            self._seldom.tell("half message %d is passed over: %s", half_offset, error)
+            self._seldom.tell("half message %d was skipped: %s", half_offset, error)
             self._reply = True
             return
         self._puts.put(draft, waits=False, token=HalfPut(half_offset))
@@ -239,13 +239,13 @@ class Transactions:
                 self._facts.current(), self._rules, self._config.broker_name,
             )  # fmt: skip
         except StoreError as error:
-            self._seldom.tell("nobody can be asked about half message %d: %s", wanted.half.queue_offset, error)
+            self._seldom.tell("cannot ask a producer about half message %d: %s", wanted.half.queue_offset, error)
             return
 
         def push(said: Json) -> None:
             channel = said.get("channel")
             if channel is None:
-                self._seldom.tell("nobody of producer group %s is here to be asked about a transaction", request.group)
+                self._seldom.tell("no producer of group %s is connected to be asked about a transaction", request.group)
                 return
             body = base64.b64encode(request.body).decode()
             code = int(RequestCode.CHECK_TRANSACTION_STATE)
@@ -270,7 +270,7 @@ class Transactions:
                 self._puts.put(draft, waits=False, token=HalfPut(NOTHING, number))
                 is_put = True
         except (StoreError, OSError, ValueError) as error:
-            self._seldom.tell("a half message is not put back for an administrator: %s", error)
+            self._seldom.tell("a half message was not put back for an administrator: %s", error)
         if not is_put:
             self._link.tell("resumed", {"number": number, "is_put": False})
 

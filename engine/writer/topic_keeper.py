@@ -86,11 +86,11 @@ class TopicKeeper:
             return
         if self._error and not self._unread:
             self._error = ""
-            log.info("%s is kept again", TOPICS)
+            log.info("%s is written again", TOPICS)
         for topic in added[:NAMES_TOLD]:
-            log.info("topic %s is new", topic)
+            log.info("new topic %s", topic)
         if len(added) > NAMES_TOLD:
-            log.info("and %d more topics are new", len(added) - NAMES_TOLD)
+            log.info("and %d more new topics", len(added) - NAMES_TOLD)
 
     def finish(self, now_ms: int, seconds: float) -> bool:
         """Write what is new, for the last time: True once it is written, False while that takes more than `seconds`."""
@@ -128,6 +128,6 @@ class TopicKeeper:
         if str(error) != self._error:
             self._error = str(error)
             log.error(
-                "%s is not kept, so a RocketMQ broker would not serve topics that are new here: %s; it is tried again",
+                "%s cannot be written, so a RocketMQ broker would not know new topics: %s; will retry",
                 TOPICS, error,
             )  # fmt: skip

@@ -30,12 +30,12 @@ def compare(files: SegmentFiles, base_offset: int, one: SideFile) -> Iterator[in
     fd = held_files.open_plain(one.path)
     try:
         if digest_of(fd, 0, one.data.file_bytes) != one.data.sha256:
-            raise Differs("its bytes are not those that were written")
+            raise Differs("its bytes differ from those that were written")
         with files.open(base_offset) as segment, os.fdopen(os.dup(fd), "rb") as file:
             rows = SegmentRows(LogWindow(str(segment.path), base_offset, segment.array, segment.end_offset))
             yield from _compared(rows, pq.ParquetFile(file, page_checksum_verification=True))
     except (Unfit, CorruptRecord) as error:
-        raise Differs(f"the segment has no rows by now: {error}") from None
+        raise Differs(f"the segment no longer has rows: {error}") from None
     except pa.ArrowException as error:
         raise Differs(f"it cannot be read: {error}") from None
     finally:

@@ -82,7 +82,7 @@ class Keeper:
         if number not in (errno.EBUSY, *NO_ROOM):
             raise error
         if self.waits_for != number:
-            log.warning("side files wait: %s; it is tried again each %d s", error, WAIT_MS // 1000)
+            log.warning("side files wait: %s; will retry every %d s", error, WAIT_MS // 1000)
         self.waits_for, self._wait_until_ms = number, now_ms + WAIT_MS
 
     def _round(self, low: int, end: int, now_ms: int) -> Generator[int, None, None]:

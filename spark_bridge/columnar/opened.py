@@ -30,9 +30,9 @@ _compared: OrderedDict[tuple[Any, ...], None] = OrderedDict()
 
 
 class SideDamaged(StoreError):
-    """A side file holds other bytes than were written; the segment itself has the rows.
+    """Raised for a damaged side file; the segment itself has the rows.
 
-    Next: `slipstream log sidecar STORE` makes it again.
+    Next: `slipstream log sidecar STORE` rebuilds it.
     """
 
     code = "SIDE_FILE_DAMAGED"
@@ -50,13 +50,13 @@ class OpenSide:
         if status.st_size != self._data.file_bytes:
             raise SideDamaged(f"{self.path}: it has {status.st_size} bytes, {self._data.file_bytes} were written")
         if digest_of(fd, status.st_size - self._data.footer_bytes, status.st_size) != self._data.footer_sha256:
-            raise SideDamaged(f"{self.path}: its footer has other bytes than were written")
+            raise SideDamaged(f"{self.path}: its footer is damaged")
         self._file = pq.ParquetFile(
             pa.OSFile(f"/proc/self/fd/{fd}"), read_dictionary=list(DICTIONARIES), page_checksum_verification=True
         )
         self.limits = [_limits(self._file.metadata.row_group(at)) for at in range(self._file.num_row_groups)]
         if any(POSITION not in limits for limits in self.limits) or len(self.limits) != len(self._data.group_rows):
-            raise SideDamaged(f"{self.path}: its footer does not tell where its rows lie")
+            raise SideDamaged(f"{self.path}: its footer does not contain the positions of its rows")
 
     @classmethod
     def of(cls, log: LogExtent, base_offset: int) -> Self | None:
@@ -103,7 +103,7 @@ class OpenSide:
         chunks = self._data.chunks(wanted)
         for name, at, length, expected in chunks[group * len(chunks) // per_group :][: len(chunks) // per_group]:
             if digest_of(self._fd, at, at + length)[:SUM_HEX_DIGITS] != expected:
-                raise SideDamaged(f"{self.path}: column {name} has other bytes than were written, at {at}")
+                raise SideDamaged(f"{self.path}: column {name} is damaged, at {at}")
         for name in wanted:
             _compared[self._identity, group, name] = None
         while len(_compared) > CHUNKS_REMEMBERED_MAX:

@@ -209,11 +209,11 @@ def _staleness(manifest: Manifest, commitlog: Path, base_offset: int, segment_by
         if manifest.data is None:
             status = os.fstat(fd)
             is_same = (status.st_ino, status.st_mtime_ns) == (manifest.inode, manifest.mtime_ns)
-            return "" if is_same else "the segment was written since it was looked at"
+            return "" if is_same else "the segment was written after the check"
         for sample in manifest.samples:
             at = sample.offset - base_offset
             if digest_of(fd, at, at + sample.head_bytes) != sample.sha256:
-                return f"the record at offset {sample.offset} is another one than it was made from"
+                return f"the record at offset {sample.offset} differs from the one it was made from"
     finally:
         os.close(fd)
     return ""
@@ -252,7 +252,7 @@ def _manifest(fields: dict[str, Any], base_offset: int) -> Manifest:
     if fields["segment"] != file_name(base_offset):
         raise ValueError("it is of another segment")
     if not isinstance(samples, list) or len(samples) > SAMPLES_MAX:
-        raise ValueError("its samples are no list that is allowed")
+        raise ValueError("its samples are not a valid list")
     numbers = {
         name: number_of(fields, name)
         for name in ("segment_bytes", "inode", "mtime_ns", "rows", "not_for_queues", "made_ms")
@@ -279,9 +279,9 @@ def _topics(said: Any) -> tuple[str, ...] | None:
     if said is None:
         return None
     if not isinstance(said, list) or len(said) > TOPICS_MAX:
-        raise ValueError("its topics are no list that is allowed")
+        raise ValueError("its topics are not a valid list")
     if not all(isinstance(one, str) and len(one) <= TOPIC_CHARACTERS_MAX for one in said):
-        raise ValueError("its topics are no texts that are allowed")
+        raise ValueError("its topics are not valid texts")
     return tuple(said)
 
 
@@ -289,7 +289,7 @@ def _sample(said: Any, base_offset: int, end: int) -> Sample:
     require_fields(said, *Sample.__slots__)
     sample = Sample(number_of(said, "offset", base_offset), number_of(said, "head_bytes", 1), said["sha256"])
     if sample.head_bytes > SAMPLE_BYTES_MAX or sample.offset + sample.head_bytes > end or not _is_sha256(sample.sha256):
-        raise ValueError("a sample is none")
+        raise ValueError("a sample is invalid")
     return sample
 
 
@@ -297,21 +297,21 @@ def _data(said: Any) -> DataFile:
     require_fields(said, *DataFile.__slots__)
     rows, lengths, sums = said["group_rows"], said["chunk_bytes"], said["sums"]
     if not _are_numbers(rows, 1, ROWS_MAX) or not 0 < len(rows) <= ROW_GROUPS_MAX:
-        raise ValueError("its row groups are none that are allowed")
+        raise ValueError("its row groups are invalid")
     for what in (lengths, sums):
         if not isinstance(what, dict) or set(what) != set(COLUMN_NAMES):
             raise ValueError("its columns are not those of this format")
     file_bytes = number_of(said, "file_bytes")
     footer_bytes = number_of(said, "footer_bytes", FOOTER_TAIL_BYTES)
     if not all(_are_numbers(each, 1, file_bytes) and len(each) == len(rows) for each in lengths.values()):
-        raise ValueError("its column chunks are none that are allowed")
+        raise ValueError("its column chunks are invalid")
     digits = SUM_HEX_DIGITS * len(rows)
     if not all(isinstance(each, str) and len(each) == digits and SUMS_HEX.fullmatch(each) for each in sums.values()):
-        raise ValueError("its sums are none")
+        raise ValueError("its checksums are invalid")
     if MAGIC_BYTES + sum(map(sum, lengths.values())) + footer_bytes != file_bytes or footer_bytes > FOOTER_BYTES_MAX:
         raise ValueError("its parts do not add up to its length")
     if not _is_sha256(said["footer_sha256"]) or not _is_sha256(said["sha256"]):
-        raise ValueError("its digests are none")
+        raise ValueError("its digests are invalid")
     return DataFile(
         file_bytes, footer_bytes, said["footer_sha256"], said["sha256"], tuple(rows),
         {name: tuple(each) for name, each in lengths.items()}, dict(sums),

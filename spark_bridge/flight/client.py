@@ -92,7 +92,7 @@ class RemoteStore:
     def __init__(self, location: str, token: str | None = None, tls_roots: bytes | None = None) -> None:
         if not location.startswith(SCHEMES):
             shapes = "grpc://HOST:PORT or grpc+tls://HOST:PORT"
-            raise InvalidOption(f"{location!r}: no address of a Flight server; give {shapes}")
+            raise InvalidOption(f"{location!r}: not an address of a Flight server; give {shapes}")
         self.location, self._headers = location, bearer(token)
         keep_freed_memory()  # gRPC takes that of batches from the C library
         try:

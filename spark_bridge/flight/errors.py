@@ -10,25 +10,25 @@ from store.errors import StoreError
 
 
 class FlightError(Exception):
-    """All of this room's own errors.
+    """Base class of the errors of Flight servers and clients.
 
-    Next: the text says what to change; `slipstream flight --help`.
+    Next: the error says what to change; `slipstream flight --help`.
     """
 
     code = "FLIGHT"
 
 
 class FlightRefused(FlightError):
-    """A Flight server that is not started as it was asked for.
+    """Raised when a Flight server cannot be started with the given options.
 
-    Next: change the option that the message names.
+    Next: change the option that the error names.
     """
 
     code = "FLIGHT_REFUSED"
 
 
 class InvalidTicket(FlightError):
-    """A ticket that no Slipstream plan contains, or that names what this log does not have.
+    """Raised for a ticket that no plan of this server contains, or that names data this log does not have.
 
     Next: ask for a new plan (GetFlightInfo); tickets are not to be made or changed by hand.
     """
@@ -37,16 +37,16 @@ class InvalidTicket(FlightError):
 
 
 class OtherBroker(FlightError):
-    """A ticket of another broker's log.
+    """Raised for a ticket of another broker's log.
 
-    Next: give the ticket to a replica of the broker that the message names.
+    Next: give the ticket to a replica of the broker that the error names.
     """
 
     code = "OTHER_BROKER"
 
 
 class TopicNotServed(FlightError):
-    """A topic that this server does not serve.
+    """Raised for a topic that this server does not serve.
 
     Next: read the topics that ListFlights shows, or have the server's operator add `--topic`.
     """
@@ -55,7 +55,7 @@ class TopicNotServed(FlightError):
 
 
 class NotLetIn(FlightError):
-    """A client without the server's token.
+    """Raised for a client without the server's token.
 
     Next: send the header `authorization: Bearer TOKEN` with the token that `slipstream flight` printed or was given.
     """
@@ -64,7 +64,7 @@ class NotLetIn(FlightError):
 
 
 class AddressNotAllowed(FlightError):
-    """A client whose address the server's list does not have.
+    """Raised for a client whose address is not in the server's allow list.
 
     Next: add the address to `--allow`, or to `remotingAllowList` in the broker's file.
     """
@@ -73,43 +73,43 @@ class AddressNotAllowed(FlightError):
 
 
 class TooManyStreams(FlightError):
-    """As many streams, or plans, as the server serves at once.
+    """Raised when the server has its maximum number of streams or plans.
 
-    Next: try again when another one has ended; or a higher `--streams`.
+    Next: try again when another one has ended, or raise `--streams`.
     """
 
     code = "TOO_MANY_STREAMS"
 
 
 class ServerStopping(FlightError):
-    """A server that is about to end.
+    """Raised by a server that is stopping.
 
-    Next: give the ticket to another replica, or to the server when it is back.
+    Next: give the ticket to another replica, or to the server after its restart.
     """
 
     code = "SERVER_STOPPING"
 
 
 class NotOffered(FlightError):
-    """A call or an action that this server does not have.
+    """Raised for a call or an action that this server does not support.
 
-    Next: GetFlightInfo, GetSchema, DoGet, ListFlights and the actions `store`, `explain` and `stream` are all there is.
+    Next: GetFlightInfo, GetSchema, DoGet, ListFlights and the actions `store`, `explain` and `stream` are supported.
     """
 
     code = "NOT_OFFERED"
 
 
 class NotWritable(FlightError):
-    """A server that takes no messages: it was started to read only, or no master runs on its store.
+    """Raised by a server that accepts no messages: it is read-only, or no master runs on its store.
 
-    Next: `slipstream flight STORE --writable` beside the master; name that server in `path`.
+    Next: `slipstream flight STORE --writable` on the master's host; name that server in `path`.
     """
 
     code = "NOT_WRITABLE"
 
 
 class MayNotWrite(FlightError):
-    """A client whose token lets it read only, or a topic that is not written to through Flight.
+    """Raised for a client with a read-only token, or for a topic that cannot be written through Flight.
 
     Next: send the token of `--write-token-file`; write to a topic that the server serves.
     """
@@ -118,7 +118,7 @@ class MayNotWrite(FlightError):
 
 
 class InvalidPut(FlightError):
-    """Rows, or a description of them, that no Slipstream writer sends.
+    """Raised for rows or commands that no Slipstream writer sends.
 
     Next: write with the Spark format of the server's version; docs/flight.md says what a put is.
     """
@@ -127,46 +127,46 @@ class InvalidPut(FlightError):
 
 
 class PutInterrupted(FlightError):
-    """A write whose server went in the midst of it, or was not to be had in time.
+    """Raised when the server of a write disappeared, or could not be reached in time.
 
-    Next: run the task or the query again: rows that are in the log are not appended again.
+    Next: run the task or the query again: rows that are already in the log are not appended again.
     """
 
     code = "PUT_INTERRUPTED"
 
 
 class RemoteFault(FlightError):
-    """A fault on the server, not the client's doing; or an error that this version does not know.
+    """Raised for a fault of the server, or an error that this version does not know.
 
-    Next: the server's log has it in full.
+    Next: read the server's log, which has the whole error.
     """
 
     code = "REMOTE_FAULT"
 
 
 class ServerUnreachable(FlightError):
-    """No Flight server answers there, or it went while it was asked.
+    """Raised when no Flight server answers, or it disappeared during a call.
 
-    Next: look at the address, at the scheme (`grpc+tls://` for TLS) and whether `slipstream flight` runs there.
+    Next: check the address, the scheme (`grpc+tls://` for TLS) and whether `slipstream flight` runs there.
     """
 
     code = "SERVER_UNREACHABLE"
 
     def __init__(self, location: str, why: str) -> None:
-        super().__init__(f"{location}: {why}; is `slipstream flight` running there, and TLS as the address says?")
+        super().__init__(f"{location}: {why}; is `slipstream flight` running there, and is the scheme right (TLS)?")
 
 
 class TicketBehind(StoreError):
-    """The replica that was given a ticket does not hold yet what was planned.
+    """Raised when the replica of a ticket does not have the planned messages yet.
 
-    Next: give the ticket to another replica; `slipstream ha status` on the server's host says how far this one is.
+    Next: give the ticket to another replica; `slipstream ha status` on the server's host shows how far it is.
     """
 
     code = "REPLICA_BEHIND"
 
     def __init__(self, broker: str, what: str, end: int, planned: int) -> None:
         super().__init__(
-            f"{broker}: the replica that was asked holds {what} up to {end}, the ticket wants it up to {planned};"
+            f"{broker}: this replica has {what} up to {end}, the ticket needs it up to {planned};"
             " give the ticket to another replica, or wait longer with replicaWaitSeconds"
         )
         self.end, self.planned = end, planned

@@ -79,7 +79,8 @@ class _Kept:
 def _master(flights: Flights) -> RemoteStore:
     """The server beside the master. Raises NotWritable where all answer and none is; ServerUnreachable."""
     if len(flights.stores) != 1:
-        raise InvalidOption("path of a write is one broker's: the addresses of its replicas' servers, with commas")
+        what = "the path of a write names one broker: give its replicas' servers, separated by commas"
+        raise InvalidOption(what)
     refusal: Exception | None = None
     for location in flights.stores[0]:
         store = RemoteStore(location, flights.token, flights.roots)
@@ -94,8 +95,8 @@ def _master(flights: Flights) -> RemoteStore:
         store.close()
     if refusal is not None:
         raise refusal
-    what = f"{', '.join(flights.stores[0])}: none takes messages"
-    raise NotWritable(f"{what}; start `slipstream flight --writable` beside the master, and name it in path")
+    what = f"{', '.join(flights.stores[0])}: no server accepts messages"
+    raise NotWritable(f"{what}; start `slipstream flight --writable` on the master's host, and name it in path")
 
 
 def _put(store: RemoteStore, put: Put, rows: Iterator[pa.RecordBatch] | _Kept) -> Appended:

@@ -73,9 +73,9 @@ def parsed(command: bytes) -> Put:
     fields = fields_of(command, COMMAND_BYTES_MAX, FIELDS, _wrong)
     query, timeout = fields.get("query"), fields.get("timeout", 60.0)
     if not isinstance(query, str) or not 0 < len(query) <= QUERY_CHARACTERS_MAX or not query.isprintable():
-        raise _wrong(f"query is no printable text of 1 to {QUERY_CHARACTERS_MAX} characters")
+        raise _wrong(f"query is not a printable text of 1 to {QUERY_CHARACTERS_MAX} characters")
     if type(timeout) not in (int, float) or not 0 < timeout <= LARGEST:
-        raise _wrong("timeout is no number of seconds")
+        raise _wrong("timeout is not a number of seconds")
     acks, idempotent, keyed = fields.get("acks", BROKER), fields.get("idempotent", True), fields.get("keyed", False)
     if acks not in ACKS.values() or type(idempotent) is not bool or type(keyed) is not bool:
         raise _wrong(f"acks is one of {', '.join(sorted(set(ACKS.values())))}, idempotent and keyed are true or false")
@@ -113,7 +113,7 @@ class Incoming(Stream):
                 return
             except (pa.ArrowException, OSError) as error:
                 what = " ".join(str(error).split())[:200]
-                raise InvalidPut(f"the writer went, or sent what is no batch: {what}") from None
+                raise InvalidPut(f"the writer disconnected, or sent no valid batch: {what}") from None
             if batch is None or not batch.num_rows:
                 continue
             if batch.nbytes > BATCH_BYTES_MAX or batch.num_rows > BATCH_ROWS_MAX:
@@ -122,7 +122,7 @@ class Incoming(Stream):
             try:
                 batch.validate(full=True)
             except pa.ArrowInvalid as error:
-                raise InvalidPut(f"a batch that is none: {str(error)[:200]}") from None
+                raise InvalidPut(f"an invalid batch: {str(error)[:200]}") from None
             for topic in pc.unique(batch["topic"]).to_pylist():
                 if topic is not None and (is_system_topic(topic) or (served is not None and topic not in served)):
                     raise MayNotWrite(f"topic {topic[:255]!r} is not written to through this server")
@@ -154,7 +154,7 @@ def answer(writer: Any, written: Appended) -> None:
     try:
         writer.write(json.dumps({"appended": written.appended, "inLog": written.in_log}).encode())
     except (pa.ArrowException, OSError):
-        what = f"the writer went before it was answered; {written.appended} of its rows were appended"
+        what = f"the writer disconnected before its answer; {written.appended} of its rows were appended"
         raise InvalidPut(what) from None
 
 

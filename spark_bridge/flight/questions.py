@@ -83,7 +83,7 @@ def parsed(body: bytes) -> Question:
     """The question that a client sent. Raises InvalidOption."""
     fields = fields_of(body, QUESTION_BYTES_MAX, FIELDS, _wrong)
     if fields.get("ask") not in ASKED:
-        raise _wrong(f"ask is none of {', '.join(ASKED)}")
+        raise _wrong(f"ask is not one of {', '.join(ASKED)}")
     return Question(
         ask=fields["ask"],
         options=_options(fields.get("options", {})),
@@ -111,7 +111,7 @@ def fields_of(
     except (ValueError, RecursionError):
         raise wrong("no JSON") from None
     if not isinstance(fields, dict) or not fields.keys() <= names:
-        raise wrong(f"no object with the fields {', '.join(sorted(names))}")
+        raise wrong(f"not an object with the fields {', '.join(sorted(names))}")
     if type(fields.get("version")) is not int or fields["version"] != VERSION:
         raise wrong(f"another version, this server speaks version {VERSION}")
     return fields

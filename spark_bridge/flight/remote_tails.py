@@ -165,7 +165,7 @@ class RemoteTail:
             extent = LogExtent("", segment, low, reput, end, broker_name=answer["broker"])
             self.is_served, judged, digest = answer["running"], answer["judged"], answer["digest"]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RemoteFault(f"{self._at}: its answer is none that this version knows ({error!r})") from None
+            raise RemoteFault(f"{self._at}: this version does not know its answer ({error!r})") from None
         self._seen = digest, StoreView(extent, queues, judged)
         return self._seen[1]
 
@@ -181,7 +181,7 @@ class RemoteTail:
         """Others are asked for a while. Raises what another replica would say, too."""
         if getattr(why, "code", "") not in ELSEWHERE | {NoBroker.code}:
             raise why
-        log.info("a stream's driver asks another replica: %s", why)
+        log.info("trying another replica: %s", why)
         self._left_until[location] = time.monotonic() + LEFT_ALONE_S
         if self._at == location:
             self._at = None
@@ -207,7 +207,7 @@ class RemoteStores(StreamStores):
             tail.look(0.0)  # a wrong address fails at once, as for a batch read
             name = tail.broker_name if self.by_store else ONLY_STORE
             if name in tails:
-                what = f"{tails[name].root} and {tail.root} hold the log of {name!r}"
+                what = f"{tails[name].root} and {tail.root} have the log of {name!r}"
                 raise InvalidOption(f"{what}: replicas of one log are one path, with commas between them")
             tails[name] = tail
         self._asked = tails

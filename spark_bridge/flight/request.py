@@ -117,7 +117,7 @@ def parsed(command: bytes) -> ScanRequest:
     try:
         text = command.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidOption(f"a request that is no UTF-8: give JSON as {EXAMPLE}") from error
+        raise InvalidOption(f"a request that is not UTF-8: give JSON as {EXAMPLE}") from error
     fields = json_value("request", text, f"give JSON as {EXAMPLE}")
     if not isinstance(fields, dict) or not fields.keys() <= FIELDS:
         raise InvalidOption(f"a request has the fields {', '.join(sorted(FIELDS))}: give JSON as {EXAMPLE}")

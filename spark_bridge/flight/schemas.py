@@ -26,5 +26,5 @@ def wanted_of(names: Sequence[str] | None, rows: RowOptions) -> Wanted:
     columns = columns_of(chosen, rows)
     named = tuple(column.name for column in columns)
     if rows.permissive and ERROR_COLUMN not in named:
-        raise InvalidOption(f"mode=permissive tells of damage in column {ERROR_COLUMN}: add it to the columns")
+        raise InvalidOption(f"mode=permissive reports damage in column {ERROR_COLUMN}: add it to the columns")
     return Wanted(named, columns, arrow_schema(columns))

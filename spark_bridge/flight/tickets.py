@@ -174,11 +174,11 @@ def parsed_of_any_kind(text: bytes) -> SplitTicket | TableTicket:
     try:
         fields = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError):
-        raise InvalidTicket(f"a ticket that is no JSON; {ASK_AGAIN}") from None
+        raise InvalidTicket(f"a ticket that is not JSON; {ASK_AGAIN}") from None
     if not isinstance(fields, dict) or not (fields.keys() <= FIELDS or fields.keys() == TABLE_FIELDS):
         raise InvalidTicket(f"a ticket has the fields {', '.join(sorted(FIELDS))}; {ASK_AGAIN}")
     if type(fields.get("version")) is not int or fields["version"] != VERSION:
-        raise InvalidTicket(f"a ticket of another version, this server speaks version {VERSION}; {ASK_AGAIN}")
+        raise InvalidTicket(f"a ticket of another version; this server uses version {VERSION}; {ASK_AGAIN}")
     return _of_table(fields) if "request" in fields else _of_split(fields)
 
 
@@ -188,7 +188,7 @@ def _of_table(fields: Mapping[str, Any]) -> TableTicket:
     except InvalidOption as error:
         raise _wrong("request", str(error)) from None
     if not request.is_of_table:
-        raise _wrong("request", "no metadata table")
+        raise _wrong("request", "not a metadata table")
     return TableTicket(_text("broker", fields["broker"]), request)
 
 
@@ -212,7 +212,7 @@ def _log(fields: Mapping[str, Any]) -> LogExtent:
     segment = _number("segment", fields.get("segment"), SEGMENT_BYTES_MAX)
     low, queued, end = _numbers("log", fields.get("log"), 3)
     if not segment or not low <= queued <= end:
-        raise _wrong("log", "an extent that cannot be")
+        raise _wrong("log", "an impossible extent")
     return LogExtent("", segment, low, queued, end, broker_name=_text("broker", fields.get("broker")))
 
 
@@ -220,7 +220,7 @@ def _range(value: object, log: LogExtent, selection: Selection) -> RangeSplit:
     base, chain, start, end = _numbers("range", value, 4)
     inside = max(base, log.min_physical_offset) <= chain <= start < end <= min(base + log.segment_bytes, OFFSET_MAX)
     if base % log.segment_bytes or not inside or end > log.max_physical_offset:
-        raise _wrong("range", "no part of one segment of the log")
+        raise _wrong("range", "not a part of one segment of the log")
     return RangeSplit(log, base, chain, start, end, selection)
 
 
@@ -248,7 +248,7 @@ def _offsets(value: object, log: LogExtent) -> tuple[int, ...]:
 
 def _selection(value: object) -> Selection:
     if not isinstance(value, dict) or not value.keys() <= SELECTED or type(value.get("system", True)) is not bool:
-        raise _wrong("select", f"no object with {', '.join(sorted(SELECTED))}")
+        raise _wrong("select", f"not an object with {', '.join(sorted(SELECTED))}")
     return Selection(
         topics=_set(value, "topics", _text),
         queue_ids=_set(value, "queueIds", lambda name, item: _number(name, item, QUEUE_ID_MAX)),
@@ -269,7 +269,7 @@ def _ranges(value: object) -> Ranges:
 def _a_range(name: str, value: object) -> Range:
     limits = _of_length(name, value, 2)
     if not all(limit is None or (type(limit) is int and abs(limit) <= OFFSET_MAX) for limit in limits):
-        raise _wrong(name, f"no limits from -{OFFSET_MAX} to {OFFSET_MAX}, or null")
+        raise _wrong(name, f"not limits from -{OFFSET_MAX} to {OFFSET_MAX}, or null")
     return Range(*limits)
 
 
@@ -297,7 +297,7 @@ def _stored(name: str, value: object) -> StoredBounds:
 
 def _rows(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise _wrong("rows", "no options with texts")
+        raise _wrong("rows", "not options with texts")
     if not {name.lower() for name in value} <= _ROW_NAMES:
         raise _wrong("rows", f"options that are not among {', '.join(SERVED_ROW_NAMES)}")
     return dict(value)
@@ -307,14 +307,14 @@ def _where(value: object) -> tuple[Condition, ...]:
     try:
         return conditions_of(value)
     except InvalidOption:
-        raise _wrong("where", "no list of conditions") from None
+        raise _wrong("where", "not a list of conditions") from None
 
 
 def _list(
     name: str, value: object, item: Callable[[str, object], Any], *, least: int = 0, most: int = VALUES_MAX
 ) -> tuple[Any, ...]:
     if not isinstance(value, list) or not least <= len(value) <= most:
-        raise _wrong(name, f"no list of {least} to {most}")
+        raise _wrong(name, f"not a list of {least} to {most}")
     return tuple(item(name, one) for one in value)
 
 
@@ -324,19 +324,19 @@ def _numbers(name: str, value: object, length: int) -> tuple[int, ...]:
 
 def _of_length(name: str, value: object, length: int) -> list[Any]:
     if not isinstance(value, list) or len(value) != length:
-        raise _wrong(name, f"no list of {length}")
+        raise _wrong(name, f"not a list of {length}")
     return value
 
 
 def _number(name: str, value: object, most: int = OFFSET_MAX) -> int:
     if type(value) is not int or not 0 <= value <= most:
-        raise _wrong(name, f"no whole number from 0 to {most}")
+        raise _wrong(name, f"not a whole number from 0 to {most}")
     return value
 
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or len(value) > TEXT_MAX or not _is_text(value):
-        raise _wrong(name, f"no text of up to {TEXT_MAX} characters")
+        raise _wrong(name, f"not a text of up to {TEXT_MAX} characters")
     return value
 
 
@@ -348,7 +348,7 @@ def _is_text(value: str) -> bool:
 def _topic(name: str, value: object) -> str:
     """A topic: nothing that leads to another directory is one."""
     if not isinstance(value, str) or len(value) > TOPIC_CHARACTERS_MAX or TOPIC_PATTERN.fullmatch(value) is None:
-        raise _wrong(name, "no topic of letters, digits, %, |, - and _")
+        raise _wrong(name, "not a topic of letters, digits, %, |, - and _")
     return value
 
 

@@ -112,7 +112,7 @@ class DeltaTable:
         self._numbered = self._transactions(table)
         if not self._count:
             if self._names(table) is None and table.count():
-                what = f"{self.name}: it has rows and no property {QUEUES}: nobody knows of which messages they are"
+                what = f"{self.name}: it has rows and no property {QUEUES}: their messages are unknown"
                 raise TableNotOurs(f"{what}; name a new table, or one without rows")
             return NOTHING
         source, at = self._source(table)
@@ -124,9 +124,9 @@ class DeltaTable:
         if doubt is None or (is_whole and self._holds_last(table, progress, of_all_queues=source.doubt is not None)):
             return progress
         if not self._may_lose:
-            do = "restore a version whose history is there, name a new table, or go on behind all that was ever loaded"
+            do = "restore a version whose history is there, name a new table, or continue after everything ever loaded"
             raise OffsetsUnknown(f"{self.name}: {doubt}; {do}, with --on-loss go-on")
-        log.warning("LAKE_OFFSETS_UNKNOWN: %s: %s; goes on, as --on-loss says", self.name, doubt)
+        log.warning("LAKE_OFFSETS_UNKNOWN: %s: %s; continuing because of --on-loss go-on", self.name, doubt)
         return self._numbered
 
     def _source(self, table: Table) -> tuple[Source, Table]:
@@ -211,7 +211,7 @@ class DeltaTable:
         """Raise RolledBack where another program took rows away since the progress was read."""
         what = reverted_since(table, self._seen)
         if what is not None:
-            raise RolledBack(f"{self.name}: {what} changed it while it was loaded; start again: the load goes on there")
+            raise RolledBack(f"{self.name}: {what} changed it during the load; start again; the load continues there")
 
     def _newest(self) -> Table:
         """The same table as it is by now. Raises TableGone."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-DROPPED = "it was dropped meanwhile; start again, which makes it anew"
-MADE_ANEW = "it was dropped and made anew meanwhile; start again, which loads the new one from the log's beginning"
+DROPPED = "it was dropped during the load; start again to create it anew"
+MADE_ANEW = "it was dropped and created anew during the load; start again to load the new one from the log's beginning"
 
 
 class LakeError(Exception):
@@ -13,25 +13,25 @@ class LakeError(Exception):
 
 
 class LakeFailed(LakeError):
-    """The catalog, the storage or a disk failed, or could not be asked.
+    """Raised when the catalog, the storage or a disk failed or could not be reached.
 
-    Next: do what the message says; then the same command goes on behind the last commit.
+    Next: do what the error says; then the same command continues after the last commit.
     """
 
     code = "LAKE_FAILED"
 
 
 class OtherLog(LakeError):
-    """The offsets in a table are of another log: another broker's, another history, or one that was cut since.
+    """Raised when a table's offsets belong to another log: of another broker, of another history, or cut since.
 
-    Next: give the store that the table was loaded from, a replica of it that is as far, or a new table.
+    Next: give the store that the table was loaded from, an equally complete replica, or a new table.
     """
 
     code = "LAKE_OTHER_LOG"
 
 
 class TableNotOurs(LakeError):
-    """A table has rows, and no offsets that say of which messages.
+    """Raised when a table has rows, but no offsets of their messages.
 
     Next: name a new table, or one without rows.
     """
@@ -40,7 +40,7 @@ class TableNotOurs(LakeError):
 
 
 class SchemaRefused(LakeError):
-    """A table's columns and those of the rows do not go together; nothing was written.
+    """Raised when the columns of table and rows do not match; nothing was written.
 
     Next: only new columns, and in Iceberg wider numbers, may come; change the schema file, change the column in the
     table's engine, or a new table.
@@ -50,16 +50,16 @@ class SchemaRefused(LakeError):
 
 
 class OffsetsDamaged(LakeError):
-    """What a table has as offsets cannot be read.
+    """Raised when the offsets in a table cannot be read.
 
-    Next: put the property back from an earlier version of the table's metadata, or load a new table.
+    Next: restore the property from an earlier version of the table's metadata, or load a new table.
     """
 
     code = "LAKE_OFFSETS"
 
 
 class Overtaken(LakeError):
-    """Another process loads the same table, and its commit came first.
+    """Raised when another process loads the same table and committed first.
 
     Next: let one of them run.
     """
@@ -68,27 +68,27 @@ class Overtaken(LakeError):
 
 
 class TableGone(LakeError):
-    """The table was dropped, or made anew, while it was loaded.
+    """Raised when the table was dropped or created anew during the load.
 
-    Next: start again, which makes a table and loads it from the log's beginning.
+    Next: start again to create the table and load it from the log's beginning.
     """
 
     code = "LAKE_TABLE_GONE"
 
 
 class RolledBack(LakeError):
-    """Another program rolled the table back, or replaced its rows, while it was loaded.
+    """Raised when another program rolled the table back or replaced its rows during the load.
 
-    Next: start again; the load goes on behind the offsets of the table as it is now.
+    Next: start again; the load continues after the present offsets of the table.
     """
 
     code = "LAKE_ROLLED_BACK"
 
 
 class OffsetsUnknown(LakeError):
-    """Another program replaced the table's rows, or brought back a state of the table whose offsets are not recorded.
+    """Raised when another program replaced the table's rows, or restored a state without recorded offsets.
 
-    Next: put the table back to the version that the message names, name a new table, or load only what is newer than
+    Next: restore the version of the table that the error names, name a new table, or load only what is newer than
     everything loaded before, with `--on-loss go-on`.
     """
 

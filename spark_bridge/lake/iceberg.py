@@ -108,7 +108,7 @@ class IcebergTable:
             if current is not None and (
                 current.summary is None or current.summary.additional_properties.get("total-records", "") != "0"
             ):
-                what = f"{self.name}: it has rows and no property {OFFSETS}: nobody knows of which messages they are"
+                what = f"{self.name}: it has rows and no property {OFFSETS}: their messages are unknown"
                 raise TableNotOurs(f"{what}; name a new table, or one without rows")
             return NOTHING
         known = from_text(self.name, text)
@@ -139,9 +139,9 @@ class IcebergTable:
 
     def _refuse_unless_told(self, why: str) -> None:
         if not self._may_lose:
-            do = "roll it back to a snapshot with offsets, name a new table, or go on behind all that was ever loaded"
+            do = "roll it back to a snapshot with offsets, name a new table, or continue after everything ever loaded"
             raise OffsetsUnknown(f"{self.name}: {why}; {do}, with --on-loss go-on")
-        log.warning("LAKE_OFFSETS_UNKNOWN: %s: %s; goes on, as --on-loss says", self.name, why)
+        log.warning("LAKE_OFFSETS_UNKNOWN: %s: %s; continuing because of --on-loss go-on", self.name, why)
 
     def _holds_last(self, table: Table, progress: Progress, *, of_all_queues: bool) -> bool:
         """Whether the rows of the last messages are there."""
@@ -183,7 +183,7 @@ class IcebergTable:
         line = line_of(now, table.snapshot_by_id, "")  # all of it
         if was.snapshot_id not in line.ids and table.snapshot_by_id(was.snapshot_id) is not None:
             what = f"{self.name}: it was rolled back from snapshot {was.snapshot_id} while it was loaded"
-            raise RolledBack(f"{what}; start again: the load goes on behind the offsets of snapshot {now.snapshot_id}")
+            raise RolledBack(f"{what}; start again: the load continues after the offsets of snapshot {now.snapshot_id}")
 
     def commit(self, rows: pa.Table, before: Progress, progress: Progress) -> str:
         """Add the rows and set the offsets, in one; the snapshot's id.
@@ -195,7 +195,7 @@ class IcebergTable:
         table = self._table
         assert table is not None
         if self._progress(table) != before:
-            raise Conflict("its offsets are others by now")
+            raise Conflict("its offsets have changed")
         _commit_once(table)
         try:
             with self._outside.asked("the commit failed", CommitFailedException, NoSuchTableError):

@@ -101,12 +101,12 @@ class Load:
                 reason = str(conflict)
                 if self.table.reload() != self.progress:
                     what = f"{self.table.name}: another process loads this table, and its commit came first"
-                    raise Overtaken(f"{what}; no row is there twice: let one of them run") from None
+                    raise Overtaken(f"{what}; no row was loaded twice; let only one of them run") from None
                 continue
             self.progress = portion.progress
             return Committed(self.table.name, version, portion.rows.num_rows, portion.rows.nbytes)
         what = f"{self.table.name}: it was changed by others at each of {TRIES_MAX} tries to commit ({reason})"
-        raise LakeFailed(f"{what}; start again when they are done: it goes on behind its last commit")
+        raise LakeFailed(f"{what}; start again when they are done; the load continues after its last commit")
 
     def close(self) -> None:
         """Let go of both ends."""

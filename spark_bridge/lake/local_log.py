@@ -44,8 +44,8 @@ log = logging.getLogger("slipstream.lake")
 READY_S = 60.0  # for a broker that is being started
 PIECE_BYTES, PIECES_MAX = 4 << 20, 100_000  # what is read at a time
 LEFT_SHARE = 8  # a commit is as large as it may be when so small a part of its room is left
-MADE_ANEW = "its message before offset {} is another one than the table has: the topic was made anew"
-GO_ON = "--on-loss go-on loads what there is"
+MADE_ANEW = "its message before offset {} differs from the one in the table: the topic was created anew"
+GO_ON = "--on-loss go-on loads the present messages"
 
 
 class Backlog(NamedTuple):
@@ -118,7 +118,7 @@ class LocalLog:
         step = advance(done, there, self._stores.judged)
         losses = [*anew.values(), *step.losses]
         if losses and self._rows.fail_on_data_loss:
-            raise DataLost(f"{'; '.join(map(str, losses[:3]))}. {self._table} goes on at its offsets, {GO_ON}")
+            raise DataLost(f"{'; '.join(map(str, losses[:3]))}. {self._table} continues at its offsets, {GO_ON}")
         end = step.end if self._target is None else not_beyond(step.end, self._target, done)
         self._stores.hold(done)
         waiting = {key: until - first_unread(key, done, there) for key, until in end.items()}
@@ -174,7 +174,7 @@ class LocalLog:
     def _say(self, losses: list[Loss]) -> None:
         for loss in losses:
             if loss not in self._said:
-                log.warning("DATA_LOST: %s; goes on, as --on-loss says", loss)
+                log.warning("DATA_LOST: %s; continuing because of --on-loss go-on", loss)
         self._said = set(losses)
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ PACKAGES = frozenset({
 })  # fmt: skip
 HIDDEN, HIDDEN_LEAST = "***", 4  # shorter values are no secrets, and stand in every second word
 TEXT_MAX = 600
-GOES_ON = "see to it and start again: it goes on behind its last commit"
+GOES_ON = "correct that and start again; the load continues after its last commit"
 
 
 class Outside:

@@ -101,8 +101,8 @@ def from_text(table: str, text: str) -> Progress:
             raise ValueError(f"version {said['version']!r}, and this program reads {VERSION}")
         return Progress({broker: _store(one) for broker, one in said["stores"].items()})
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        what = f"{table}: its offsets, {text[:120]!r}, are none ({type(error).__name__}: {error})"
-        do = "put the property back from an earlier metadata file of the table, or load a new table"
+        what = f"{table}: its offsets, {text[:120]!r}, are invalid ({type(error).__name__}: {error})"
+        do = "restore the property from an earlier metadata file of the table, or load a new table"
         raise OffsetsDamaged(f"{what}; {do}") from None
 
 
@@ -117,7 +117,7 @@ def _store(said: Any) -> StoreAt:
 
 def _number(value: object, low: int = 0) -> int:
     if type(value) is not int or not low <= value <= INT64_MAX:
-        raise ValueError(f"{value!r} is no number that is allowed")
+        raise ValueError(f"{value!r} is not an allowed number")
     return value
 
 

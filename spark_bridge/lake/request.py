@@ -38,7 +38,7 @@ def catalog_properties(catalog: str | Mapping[str, str], warehouse: str | None =
     """
     if isinstance(catalog, str):
         if not is_uri(catalog):
-            what = f"catalog={catalog!r}: no URI, as sqlite:////srv/lake.db or https://catalog:8181"
+            what = f"catalog={catalog!r}: not a URI such as sqlite:////srv/lake.db or https://catalog:8181"
             raise InvalidOption(f"{what}; give one, or a dictionary of PyIceberg's properties")
         catalog = {"uri": catalog}
     properties = dict(catalog)
@@ -113,10 +113,10 @@ def _refuse_said_otherwise(given: Mapping[str, str], *, has_topics: bool) -> Non
     of_streams = {name.lower() for name in STREAM_OPTION_NAMES}
     for name in given:
         if name.lower() in of_streams:
-            what = "how much a commit takes is said by --max-rows and --max-bytes, and no group is told"
+            what = "--max-rows and --max-bytes limit a commit, and a load commits to no group"
             raise InvalidOption(f"option {name} is one of Spark's streams: {what}; leave it out")
         if name.lower() in SAID_BY_ARGUMENTS:
-            what = "a load is told its store, its table and their columns by arguments"
+            what = "store, table and columns of a load are arguments"
             raise InvalidOption(f"option {name}={given[name]!r}: {what}; leave it out")
         if has_topics and name.lower() in TOPIC_OPTIONS:
-            raise InvalidOption(f"option {name}={given[name]!r}: the topics are told already; give them once")
+            raise InvalidOption(f"option {name}={given[name]!r}: the topics are already given; give them once")

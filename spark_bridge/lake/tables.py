@@ -52,7 +52,7 @@ def _topics_now(request: Request) -> list[str]:
         return list(request.topics)
     hidden, read = Selection(system_topics=False), parse_stream_options(request.given(None)).read
     if read.flights is not None:
-        raise InvalidOption(f"{request.table}: name the topics, with --topic: nobody looks which there are elsewhere")
+        raise InvalidOption(f"{request.table}: name the topics with --topic: a load through Flight cannot list them")
     stores = resolve_stores(read)
     return sorted({topic for store in stores for topic in inventory.topics_of(store.root, hidden)})
 

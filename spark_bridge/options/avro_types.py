@@ -152,7 +152,7 @@ def self_contained(schemas: Schemas, schema: Registered, what: str) -> str:
     except (SchemaUnusable, ExtraMissing):
         raise
     except Exception as error:  # whatever the library finds wrong with it
-        raise SchemaUnusable(f"{what} is no Avro schema with its references: {str(error)[:200]}") from error
+        raise SchemaUnusable(f"{what} is not an Avro schema with its references: {str(error)[:200]}") from error
 
 
 def _with_definitions(schema: Any, named: dict[str, Any], defined: set[str]) -> Any:

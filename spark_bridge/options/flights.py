@@ -1,6 +1,6 @@
 """Stores on other hosts: addresses of their Flight servers as a read's `path`, and what calls to them need.
 
-One path is one broker's log; with commas between them it names several replicas of it. `replicaPath` is where hosts
+One path is one broker's log; separated by commas it names several replicas of it. `replicaPath` is where hosts
 that have a replica of their own keep it.
 """
 
@@ -61,8 +61,8 @@ def _replicas(path: str) -> tuple[str, ...]:
     places = tuple(dict.fromkeys(place.strip() for place in path.split(",") if place.strip()))
     wrong = [place for place in places if not is_flight(place) or host_port(place.split("://", 1)[1]) is None]
     if wrong or len(places) > REPLICAS_MAX:
-        what = f"path={path!r}: {wrong[0]!r} is no address" if wrong else f"path: {len(places)} replicas"
-        raise InvalidOption(f"{what}; up to {REPLICAS_MAX} as grpc://HOST:PORT with commas between them")
+        what = f"path={path!r}: {wrong[0]!r} is not an address" if wrong else f"path: {len(places)} replicas"
+        raise InvalidOption(f"{what}; up to {REPLICAS_MAX} as grpc://HOST:PORT separated by commas")
     return places
 
 
@@ -82,5 +82,5 @@ def _read(option: str, name: str) -> bytes:
     except OSError as error:
         raise InvalidOption(f"{option}={name!r}: {error.strerror or error}; a file that the driver can read") from error
     if len(data) > FILE_BYTES_MAX:
-        raise InvalidOption(f"{option}={name!r}: larger than {FILE_BYTES_MAX} bytes; is it the file that was meant?")
+        raise InvalidOption(f"{option}={name!r}: larger than {FILE_BYTES_MAX} bytes; is it the right file?")
     return data

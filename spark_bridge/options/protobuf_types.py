@@ -88,7 +88,7 @@ def parsed_set(option: str, data: bytes) -> list[Any]:
     try:
         whole = descriptor_pb2.FileDescriptorSet.FromString(data)
     except message.DecodeError as error:
-        raise InvalidOption(f"{option}: no descriptor set ({error}); make one with {MADE_BY}") from error
+        raise InvalidOption(f"{option}: not a descriptor set ({error}); make one with {MADE_BY}") from error
     if not whole.file:
         raise InvalidOption(f"{option}: a descriptor set without files; make one with {MADE_BY}")
     return list(whole.file)

@@ -107,7 +107,7 @@ def parse_assign(text: str) -> tuple[QueueName, ...]:
     for topic, below in _json_object("assign", text, example).items():
         for broker, numbers in below.items() if isinstance(below, dict) else [(None, below)]:
             if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
-                raise InvalidOption(f"assign={text!r}: {numbers!r} is no list of queue ids; give JSON as {example}")
+                raise InvalidOption(f"assign={text!r}: {numbers!r} is not a list of queue ids; give JSON as {example}")
             queues.extend(QueueName(topic, number, broker) for number in numbers)
     if not queues:
         raise InvalidOption(f"assign={text!r} names no queue; give JSON as {example}")
@@ -138,5 +138,5 @@ def _json_object(option: str, text: str, example: str) -> dict[str, Any]:
 
 def _queue_id(option: str, text: str, example: str) -> int:
     if not QUEUE_ID(text):
-        raise InvalidOption(f"{option}: {text!r} is no queue id; give JSON as {example}")
+        raise InvalidOption(f"{option}: {text!r} is not a queue id; give JSON as {example}")
     return int(text)

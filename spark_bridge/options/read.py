@@ -209,7 +209,7 @@ def _places(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...],
 def _tls_config_file(given: Mapping[str, str], name_servers: tuple[str, ...]) -> str | None:
     """Return the TLS file for name servers; in a stream also for where its offsets are committed."""
     if TLS_CONFIG_FILE.lower() in given and not name_servers and "commitgroup" not in given:
-        what = "belongs to nameServer, or to a stream's commitGroup: nobody else is asked over remoting"
+        what = "belongs to nameServer, or to a stream's commitGroup: no other option uses remoting"
         raise InvalidOption(f"{TLS_CONFIG_FILE} {what}")
     return parse_tls_config_file(given)
 
@@ -276,7 +276,7 @@ def _pattern(text: str | None) -> str | None:
         try:
             re.compile(text)
         except re.error as error:
-            raise InvalidOption(f"subscribePattern={text!r}: no regular expression ({error})") from error
+            raise InvalidOption(f"subscribePattern={text!r}: not a regular expression ({error})") from error
     return text
 
 

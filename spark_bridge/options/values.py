@@ -22,9 +22,9 @@ ELSEWHERE = re.compile(r"(?:^|,)\s*(?!file:)([a-z][a-z0-9+.-]*):/", re.IGNORECAS
 
 
 class InvalidOption(ValueError):
-    """An option or a column that this source does not have, or a value that it cannot take.
+    """Raised for an unknown option or column, or a value that is not allowed.
 
-    Next: take the name that the message proposes; `spark_bridge/USAGE.md` has them all.
+    Next: use the name that the error proposes; `spark_bridge/USAGE.md` lists them all.
     """
 
     code = "INVALID_OPTION"
@@ -116,7 +116,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _cause(error: Exception) -> str:
-    return "a half of a surrogate pair is no text" if isinstance(error, UnicodeEncodeError) else str(error)
+    return "a half of a surrogate pair is not a text" if isinstance(error, UnicodeEncodeError) else str(error)
 
 
 def local_path(option: str, path: str) -> str:
@@ -143,5 +143,5 @@ def file_of_driver(option: str, name: str, most: int) -> bytes:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InvalidOption(f"{option}={name[:200]!r}: {reason}; a file that the driver can read") from error
     if len(data) > most:
-        raise InvalidOption(f"{option}={name!r}: larger than {most} bytes; is it the file that was meant?")
+        raise InvalidOption(f"{option}={name!r}: larger than {most} bytes; is it the right file?")
     return data

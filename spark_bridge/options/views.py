@@ -49,7 +49,7 @@ def parse_snapshot(given: Mapping[str, str], option: str) -> str | None:
     if text is None:
         return None
     if not is_name(text.strip()):
-        raise InvalidOption(f"{option}={text[:80]!r}: no name of a snapshot; give {NAME_RULE}")
+        raise InvalidOption(f"{option}={text[:80]!r}: not a name for a snapshot; give {NAME_RULE}")
     if option == SNAPSHOT and given.get("onlyconfirmed", "false").lower() == "true":
         raise InvalidOption(f"{option} and onlyConfirmed both say where a read ends: give one of them")
     return text.strip()
@@ -65,9 +65,9 @@ def parse_commits(given: Mapping[str, str]) -> CommitOptions | None:
         return None
     if not TOPIC_PATTERN.fullmatch(group) or len(group) > GROUP_LENGTH_MAX:
         allowed = f"1 to {GROUP_LENGTH_MAX} of a-z, A-Z, 0-9, '%', '|', '_' and '-'"
-        raise InvalidOption(f"commitGroup={group[:GROUP_LENGTH_MAX]!r}: no name of a consumer group; give {allowed}")
+        raise InvalidOption(f"commitGroup={group[:GROUP_LENGTH_MAX]!r}: not a consumer group's name; give {allowed}")
     if group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX):
-        raise InvalidOption(f"commitGroup={group!r}: RocketMQ keeps that name for itself; give the query its own")
+        raise InvalidOption(f"commitGroup={group!r}: RocketMQ reserves that name; give the query another one")
     brokers = _brokers(given.get("commitbroker", ""))
     may_rewind = flag("commitRewind", given.get("commitrewind", "false"))
     return CommitOptions(group, brokers, may_rewind, parse_tls_config_file(given))

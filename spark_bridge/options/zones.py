@@ -43,20 +43,20 @@ def zone_of(text: str) -> tzinfo:
         if name.startswith(prefix) and name[len(prefix) : len(prefix) + 1] in ("+", "-"):
             return _offset(name[len(prefix) :], text)
     if _REGION.fullmatch(name) is None or name.startswith(_NO_REGIONS):
-        raise ValueError(f"{text[:80]!r} is no time zone")
+        raise ValueError(f"{text[:80]!r} is not a time zone")
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, LookupError):
-        raise ValueError(f"{text[:80]!r} is no time zone that this host knows") from None
+        raise ValueError(f"{text[:80]!r} is not a time zone that this host knows") from None
 
 
 def _offset(text: str, given: str) -> timezone:
     match = _OFFSET.fullmatch(text)
     if match is None or (len(match[2]) == 1 and match[3] is not None):
-        raise ValueError(f"{given[:80]!r} is no time zone")
+        raise ValueError(f"{given[:80]!r} is not a time zone")
     seconds = int(match[2]) * 3600 + int(match[3] or 0) * 60 + int(match[4] or 0)
     if seconds > 18 * 3600:
-        raise ValueError(f"{given[:80]!r} is no time zone: offsets end at 18:00")
+        raise ValueError(f"{given[:80]!r} is not a time zone: offsets end at 18:00")
     return timezone(timedelta(seconds=-seconds if match[1] == "-" else seconds))
 
 

@@ -91,7 +91,7 @@ def _compare(
         there = ends.get((topic, queue_id))
         if there != end:
             now = "is gone" if there is None else f"has {there} messages there now"
-            what = f"queue {queue_id} of topic {topic!r} ended at {end} and {now}: the topic was made anew"
+            what = f"queue {queue_id} of topic {topic!r} ended at {end} and {now}: the topic was created anew"
             raise SnapshotGone(str(snapshots.path_of(root, one.name)), what)
 
 

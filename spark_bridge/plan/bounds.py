@@ -18,9 +18,9 @@ from store.files.segment import file_name
 
 
 class OffsetsLost(StoreError):
-    """Messages that a read asks for by offset are not in the store (any more).
+    """Raised when messages that a read names by offset are not in the store.
 
-    Next: give offsets in the range that is named, or `failOnDataLoss=false`.
+    Next: give offsets in the range that the error names, or `failOnDataLoss=false`.
     """
 
     code = "OFFSETS_LOST"
@@ -29,7 +29,7 @@ class OffsetsLost(StoreError):
         segment = file_name(log.min_physical_offset - log.min_physical_offset % log.segment_bytes)
         super().__init__(
             f"{queue.directory}: {asked} of queue {queue.queue_id} of topic {queue.topic!r}: offsets {start} to {end}"
-            f" are not there, it holds {queue.first} up to {queue.end} (the log begins in {log.commitlog}/{segment});"
+            f" are missing; it holds {queue.first} up to {queue.end} (the log begins in {log.commitlog}/{segment});"
             " give offsets in that range, or failOnDataLoss=false to read what there is of them"
         )
         self.start, self.end = start, end

@@ -38,7 +38,7 @@ QUEUES_TOLD_MAX = 32
 
 
 class UnknownTopic(InvalidOption):
-    """A topic, or a queue of one, that options name and no store has.
+    """Raised for a topic or queue in the options that no store has.
 
     Next: `slipstream log stat STORE` lists the topics; or `allowMissingTopics=true`.
     """
@@ -123,7 +123,7 @@ def refuse_unstreamable(options: ReadOptions, stores: Iterable[StoreAt]) -> None
     for topic in options.topics or ():
         for store in stores:
             if not options.allow_missing_topics and has_batch_queues(store.root, topic):
-                what = f"{store.root}: topic {topic!r} has batch queues, whose entries are no messages"
+                what = f"{store.root}: topic {topic!r} has batch queues, whose entries are not messages"
                 raise InvalidOption(f"{what}: a stream cannot read it; read it as a batch, or name other topics")
 
 

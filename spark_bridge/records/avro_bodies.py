@@ -64,7 +64,7 @@ def _resolved(writer: str, reader: str) -> tuple[Any, Any]:
     except SchemaUnusable:
         raise
     except Exception as error:  # whatever the library finds wrong with it
-        raise SchemaUnusable(f"no Avro schema ({type(error).__name__}: {str(error)[:200]})") from error
+        raise SchemaUnusable(f"not an Avro schema ({type(error).__name__}: {str(error)[:200]})") from error
     _set_defaults(read_as, readers)
     for one in readers.values():
         _set_defaults(one, readers)

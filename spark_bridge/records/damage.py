@@ -92,7 +92,7 @@ def sound_starts(
 
 def _goes_on(window: LogWindow, at: int) -> str:
     where = at + window.base_offset
-    return f"reading goes on at offset {where}" if at < window.length else f"no record follows below offset {where}"
+    return f"reading continues at offset {where}" if at < window.length else f"no record follows below offset {where}"
 
 
 def sound_entries(window: LogWindow, entries: QueueEntries) -> Iterator[Positions | Damage]:

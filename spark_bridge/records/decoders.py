@@ -84,7 +84,7 @@ def _json(bodies: pa.BinaryArray, kind: pa.DataType, zone: str, bad: Bad) -> pa.
         bad(row, reason)
 
     for row in pc.indices_nonzero(pc.and_(pc.invert(objects), text.is_valid())).to_pylist():
-        reason = _no_json(text[row].as_py()) if as_text else "it is no JSON object"
+        reason = _no_json(text[row].as_py()) if as_text else "it is not a JSON object"
         if reason:
             refuse(row, reason)
     rows = pc.indices_nonzero(objects)
@@ -182,7 +182,7 @@ def _utf8(row: int, body: bytes | None, bad: Bad) -> str | None:
     try:
         return None if body is None else body.decode()
     except UnicodeDecodeError as error:
-        bad(row, f"it is no UTF-8 ({error.reason} at byte {error.start})")
+        bad(row, f"it is not UTF-8 ({error.reason} at byte {error.start})")
         return None
 
 
@@ -196,7 +196,7 @@ def _no_json(text: str) -> str:
 
 
 def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _unframed(bodies: pa.BinaryArray, place: RegistryPlace, bad: Bad) -> pa.BinaryArray:

@@ -32,7 +32,7 @@ from store.message.record import (
 from store.message.topics import is_lmq
 
 HEAD = fixed_dtype(0)  # with two IPv4 hosts
-REBUILD = "the queue is wrong: stop the broker and let slipstream log rebuild make the queues anew"
+REBUILD = "the queue is wrong: stop the broker and rebuild the queues with `slipstream log rebuild queue`"
 
 
 class QueueEntries(NamedTuple):

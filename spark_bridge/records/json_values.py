@@ -103,7 +103,7 @@ def _bytes(text: str) -> bytes:
     try:
         return base64.b64decode(text.translate(BLANKS_OF_BASE64), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ValueError(f"{text[:80]!r} is no binary value in Base64 ({error})") from None
+        raise ValueError(f"{text[:80]!r} is not a binary value in Base64 ({error})") from None
 
 
 class _Number(str):
@@ -121,7 +121,7 @@ def rewritten(text: str, kind: pa.DataType) -> str:
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _written(value: Any, kind: pa.DataType | None) -> str:

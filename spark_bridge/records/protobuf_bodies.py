@@ -86,7 +86,7 @@ def _itself(value: Any) -> Any:
 
 def _microseconds(message: Any) -> int:
     if not SECONDS_MIN <= message.seconds <= SECONDS_MAX or not 0 <= message.nanos < NANOS:
-        raise ValueError(f"a Timestamp of {message.seconds} s and {message.nanos} ns, which is no time")
+        raise ValueError(f"a Timestamp of {message.seconds} s and {message.nanos} ns, which is not a time")
     return int(message.seconds) * 1_000_000 + int(message.nanos) // 1000
 
 

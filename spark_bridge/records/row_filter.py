@@ -103,7 +103,7 @@ def parse_conditions(given: Any) -> RowFilter:
 
 def _condition(given: Any) -> Condition:
     if not isinstance(given, tuple | list) or len(given) != 3 or not isinstance(given[0], str):
-        raise InvalidOption(f"where: {given!r:.200} is no condition; give it as {EXAMPLE}")
+        raise InvalidOption(f"where: {given!r:.200} is not a condition; give it as {EXAMPLE}")
     name, operator, value = given
     column = BY_NAME.get(canonical([name])[0])
     if column is None:

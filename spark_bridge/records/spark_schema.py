@@ -56,7 +56,7 @@ def settled(schema: StructType, rows: RowOptions) -> RowOptions:
     """
     names = schema.fieldNames()
     if rows.permissive and ERROR_COLUMN not in names:
-        raise InvalidOption(f"mode=permissive tells of damage in column {ERROR_COLUMN}: add '{ERROR_COLUMN} string'")
+        raise InvalidOption(f"mode=permissive reports damage in column {ERROR_COLUMN}: add '{ERROR_COLUMN} string'")
     for field in schema.fields:
         untyped = rows.decode == JSON and rows.value_type == pa.string() and field.name in BODY_COLUMNS
         if untyped and field.dataType != StringType():

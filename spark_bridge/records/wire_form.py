@@ -34,7 +34,7 @@ def framed(body: bytes) -> Framed:
     if magic != MAGIC:
         raise ValueError(f"it begins with byte {magic}, not {MAGIC}: not in a registry's wire form")
     if schema_id > SCHEMA_ID_MAX:
-        raise ValueError(f"schema {schema_id}: no number of a schema")
+        raise ValueError(f"schema {schema_id}: not a schema number")
     return Framed(schema_id, body[HEAD.size :])
 
 

@@ -40,11 +40,11 @@ class Registered(NamedTuple):
 def parsed_json(place: str, data: bytes) -> Any:
     """The JSON that a registry gave. Raises SchemaUnusable for too much of it, RegistryRefused for anything else."""
     if len(data) > ANSWER_BYTES_MAX:
-        raise SchemaUnusable(f"{place}: more than {ANSWER_BYTES_MAX} bytes, no schema that is read here")
+        raise SchemaUnusable(f"{place}: more than {ANSWER_BYTES_MAX} bytes, too long for a schema")
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
-        raise RegistryRefused(f"{place}: the answer is no JSON; is that a schema registry?") from None
+        raise RegistryRefused(f"{place}: the answer is not JSON; is that a schema registry?") from None
 
 
 def registered(place: str, answer: Any) -> Registered:
@@ -56,7 +56,7 @@ def registered(place: str, answer: Any) -> Registered:
         raise SchemaUnusable(f"{place}: a schema of kind {str(kind)[:40]!r}, not one of {', '.join(KINDS)}")
     listed = answer.get("references") or []
     if not isinstance(listed, list) or len(listed) > REFERENCES_MAX:
-        raise SchemaUnusable(f"{place}: references that are no list of up to {REFERENCES_MAX}")
+        raise SchemaUnusable(f"{place}: references are not a list of up to {REFERENCES_MAX}")
     return Registered(kind, answer["schema"], tuple(_reference(place, one) for one in listed))
 
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 
 class RegistryError(Exception):
-    """All of this room's errors.
+    """Base class of schema-registry errors.
 
-    Next: the text says which registry, what it was asked and what it said.
+    Next: the error names the registry, the request and the answer.
     """
 
     code = "SCHEMA_REGISTRY"
 
 
 class RegistryUnreachable(RegistryError):
-    """A registry that cannot be asked: it does not answer, not in time, or with an error of its own.
+    """Raised when a registry gives no answer, a late answer, or an error.
 
-    Next: start it, or mend the way there; the read can be run again, nothing was guessed.
+    Next: start it or repair the connection, then run the read again; no row was guessed.
     """
 
     code = "SCHEMA_REGISTRY_UNREACHABLE"
 
 
 class RegistryRefused(RegistryError):
-    """A registry that does not let this reader in, or does not answer as one.
+    """Raised when a registry refuses this reader, or the server is not a registry.
 
     Next: check `schemaRegistry`, and the file with the credentials.
     """
@@ -31,7 +31,7 @@ class RegistryRefused(RegistryError):
 
 
 class SchemaUnknown(RegistryError):
-    """No schema has that number, or no subject that name.
+    """Raised for an unknown schema number or subject.
 
     Next: check that the registry is the one that the bodies' senders used.
     """
@@ -40,9 +40,9 @@ class SchemaUnknown(RegistryError):
 
 
 class SchemaUnusable(RegistryError):
-    """A schema that bodies cannot be decoded by: another kind, too large, endless, or contradicting the reader's.
+    """Raised for a schema that cannot decode bodies: wrong kind, too large, endless, or in conflict with the reader's.
 
-    Next: the text says what is wrong with it; give a reader's schema that goes with it.
+    Next: the error says what is wrong; give a reader's schema that matches.
     """
 
     code = "SCHEMA_UNUSABLE"

@@ -55,7 +55,7 @@ class FileRegistry:
         whole = parsed_json(str(path), _bytes(path, ANSWER_BYTES_MAX)) if path.exists() or path == self._path else {}
         part = whole if self._path.is_dir() else whole.get(name, {}) if isinstance(whole, dict) else None
         if not isinstance(part, dict):
-            raise RegistryRefused(f"{path}: no object of {name} by their names")
+            raise RegistryRefused(f"{path}: not an object of {name} by name")
         return part
 
 
@@ -67,5 +67,5 @@ def _bytes(path: Path, most: int) -> bytes:
         what = f"{path}: {error.strerror or error}"
         raise RegistryUnreachable(f"{what}; a registry of files has to be on the host of each task") from error
     if len(data) > most:
-        raise RegistryRefused(f"{path}: more than {most} bytes; is it the file that was meant?")
+        raise RegistryRefused(f"{path}: more than {most} bytes; is it the right file?")
     return data

@@ -26,9 +26,9 @@ QueueName = tuple[str, int]  # topic, queue id
 
 
 class CommitRefused(ValueError):
-    """A stream's offsets cannot be committed to a consumer group; the stream goes on.
+    """Raised when a stream's offsets cannot be committed to a consumer group; the stream continues.
 
-    Next: what the message says: another group, or the address of the broker's master as `commitBroker`.
+    Next: do what the error says: use another group, or give the master's address as `commitBroker`.
     """
 
     code = "COMMIT_REFUSED"
@@ -63,8 +63,8 @@ def require_free(broker: Conversation, group: str) -> None:
         raise ValueError(f"{broker.address}: {error}") from error
     if members:
         named = ", ".join(map(str, members[:MEMBERS_TOLD_MAX]))
-        what = f"{broker.address}: consumers are in group {group!r} ({named}): they would go on from a stream's offsets"
-        raise CommitRefused(f"{what}; give the stream a group of its own")
+        what = f"{broker.address}: consumers are in group {group!r} ({named}): they would use a stream's offsets"
+        raise CommitRefused(f"{what}; give the stream its own group")
 
 
 def introduce(broker: Conversation, group: str) -> None:

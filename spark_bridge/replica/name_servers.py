@@ -20,7 +20,7 @@ MASTER = 0  # its brokerId
 
 
 class NameServersUnreachable(OSError):
-    """None of the name servers answered.
+    """Raised when no name server answered.
 
     Next: `slipstream doctor HOST:9876`; is that a name server?
     """
@@ -29,7 +29,7 @@ class NameServersUnreachable(OSError):
 
 
 class NoReplicaHere(OSError):
-    """A broker has no replica whose files are on this host.
+    """Raised when a broker has no replica on this host.
 
     Next: run Spark where each broker has a replica, or give the directories as `path`.
     """
@@ -89,7 +89,7 @@ def _root_of(name: str, address: str, tls: Tls | None) -> tuple[str | None, str]
         return None, f"does not answer ({error})"
     root = settings.get("storePathRootDir", "")
     if settings.get("brokerName", name) != name:
-        return None, f"is broker {settings.get('brokerName')!r} by now"
+        return None, f"is broker {settings.get('brokerName')!r} now"
     if not root or not Path(root).is_dir():
         return None, f"its store {root!r} is not in this file system"
     return root, ""

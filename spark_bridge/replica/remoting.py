@@ -21,13 +21,13 @@ from spark_bridge.replica.tls import Tls
 READ_BYTES = 1 << 16
 PORT_DEFAULT = 9876
 TOGETHER_MAX = 200  # questions that wait for answers: neither side's buffers are full of the other's
-HUNG_UP = "hung up before its answer was whole; if it takes TLS only, give a tls.properties as tlsConfigFile"
+HUNG_UP = "closed the connection before its whole answer; if it needs TLS, give a tls.properties as tlsConfigFile"
 
 
 class NoCommonTls(OSError):
-    """A name server or broker was asked over TLS, and the two sides do not agree on it.
+    """Raised when a TLS connection to a name server or broker cannot be made.
 
-    Next: look at the file that the message names: `tls.client.trustCertPath` is whom to trust, `tls.client.certPath`
+    Next: check the file that the error names: `tls.client.trustCertPath` has the trusted issuers, `tls.client.certPath`
     and `tls.client.keyPath` are what a server that asks for a certificate is shown; without `tlsConfigFile` plaintext
     is spoken.
     """

@@ -56,7 +56,7 @@ _looks: dict[tuple[int, int, int], tuple[float, int]] = {}  # until when the res
 
 
 class ReplicaBehind(StoreError):
-    """The replica on this host does not hold yet what was planned.
+    """Raised when the replica on this host does not have the planned messages yet.
 
     Next: `slipstream ha status STORE` on the executor's host; or a longer `replicaWaitSeconds`.
     """
@@ -73,7 +73,7 @@ class ReplicaBehind(StoreError):
 
 
 class ReplicaBeginsLater(SegmentRemoved):
-    """The log of the replica on this host begins behind the offset from which on it was planned.
+    """Raised when the log of the replica on this host begins after the planned offset.
 
     Next: plan on that replica, keep messages equally long on all (`fileReservedTime`), or `failOnDataLoss=false`.
     """
@@ -212,7 +212,7 @@ def _reach(log: LogExtent, wanted: int) -> Reach | None:
     if is_planned(log):
         return None
     if not Path(log.root).is_dir():
-        reason = f"{log.root} is no directory on {socket.gethostname()}, where this task of Spark runs"
+        reason = f"{log.root} is not a directory on {socket.gethostname()}, where this task of Spark runs"
         raise NoReplicaHere([reason])
     return _reach_at_rest(log, wanted)
 

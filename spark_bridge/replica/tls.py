@@ -51,4 +51,4 @@ def _require_small_file(path: str) -> None:
         what = f"{error.strerror or error}; a tls.properties that the driver can read"
         raise InvalidOption(f"tlsConfigFile={path!r}: {what}") from None
     if not stat.S_ISREG(status.st_mode) or status.st_size > FILE_BYTES_MAX:
-        raise InvalidOption(f"tlsConfigFile={path!r}: no file of up to {FILE_BYTES_MAX} bytes; give a tls.properties")
+        raise InvalidOption(f"tlsConfigFile={path!r}: not a tls.properties of up to {FILE_BYTES_MAX} bytes")

@@ -37,7 +37,7 @@ CLIENT_QUEUES = 4
 
 
 class NoEngine(NoBroker):
-    """No broker that takes messages runs on the executor's host.
+    """Raised when no master runs on the executor's host.
 
     Next: `slipstream status STORE` on the executor's host; a master must run there.
     """

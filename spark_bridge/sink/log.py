@@ -22,7 +22,7 @@ STEP_MS = 20.0
 
 
 class NotIndexed(Exception):
-    """The index does not tell what the log holds.
+    """Raised when the index cannot show which rows the log already has.
 
     Next: set `messageIndexEnable=true` and let the index catch up; or write with `idempotent=false`, at least
     once.
@@ -32,7 +32,7 @@ class NotIndexed(Exception):
 
     def __init__(self, store: str, why: str) -> None:
         super().__init__(
-            f"{store}: {why}, so nobody can tell which rows are in the log already; nothing was sent. Or write with "
+            f"{store}: {why}, so it is unknown which rows are already in the log; nothing was sent. Or write with "
             '.option("idempotent", "false"): then a task that Spark repeats appends its rows again'
         )
 
@@ -66,7 +66,7 @@ def _await_rings(path: str, regions: Path, deadline: float) -> None:
         tails = words[:, ring.ControlWord.TAIL].copy()
         while (words[:, ring.ControlWord.HEAD] < tails).any():
             if time.monotonic() > deadline:
-                raise NotIndexed(path, "the writer does not take what lies in the rings")
+                raise NotIndexed(path, "the writer does not take the messages in the rings")
             time.sleep(STEP_MS / 1000)
         del words
     finally:

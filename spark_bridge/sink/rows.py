@@ -42,9 +42,9 @@ class Refusal(NamedTuple):
 
 
 class RowRefused(ValueError):
-    """Rows that no message can be made of; nothing of their batch was sent.
+    """Raised for rows that cannot become messages; nothing of their batch was sent.
 
-    Next: change or leave out the rows that are named; `docs/examples/kafka.ipynb` says why each is refused.
+    Next: change or leave out the rows that the error names; `docs/examples/kafka.ipynb` says why each is refused.
     """
 
     code = "ROW_REFUSED"

@@ -37,7 +37,7 @@ class TaskId(NamedTuple):
 
 
 class TaskBusy(Exception):
-    """Another attempt of the task is still writing.
+    """Raised when another attempt of the task is still writing.
 
     Next: give it more time with the option `timeout`, or end the Python worker of the other attempt.
     """

@@ -72,6 +72,6 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
         query = context.getLocalProperty(QUERY_ID) if context is not None else None
         epoch = context.getLocalProperty(BATCH_ID) if context is not None else None
         if context is None or query is None or epoch is None:
-            raise RuntimeError(f"Spark told this task no {QUERY_ID} or no {BATCH_ID}: it is none of a micro-batch")
+            raise RuntimeError(f"this task has no {QUERY_ID} or no {BATCH_ID}: it does not belong to a micro-batch")
         task = TaskId(self.options.write_id or query, int(epoch), context.partitionId())
         return Written(*self._append(iterator, task, self.options, self.columns, 0))

@@ -97,7 +97,7 @@ def without_lease(root: str, error: OSError) -> str:
     """Return what a user should know who reads without a lease, and do; the same text for each lease of the store."""
     reason = f"{error.strerror or error}: {Path(root) / LEASES}"
     return (
-        f"{root}: read without a lease ({reason}): retention may delete what is read meanwhile; let this user write to"
+        f"{root}: read without a lease ({reason}): retention may delete what is read; let this user write to"
         " the folder of leases (storeGroup in the broker's file does that for a group)"
     )
 

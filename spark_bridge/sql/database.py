@@ -27,9 +27,9 @@ class Table(NamedTuple):
 
 
 class TableOfAnotherStore(InvalidOption):
-    """A table of that name is of another store.
+    """Raised when a table of that name belongs to another store.
 
-    Next: another `database`, or `DROP DATABASE ... CASCADE` before, which leaves stores as they are.
+    Next: another `database`, or `DROP DATABASE ... CASCADE` before, which does not change stores.
     """
 
     code = "TABLE_OF_ANOTHER_STORE"

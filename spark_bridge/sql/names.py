@@ -53,7 +53,7 @@ def table_names(topics: Iterable[str], names: Mapping[str, str]) -> TableNames:
     for topic in sorted(set(topics)):
         name = names.get(topic, table_name(topic))
         if not (NAME.fullmatch(name) and IN_OPTIONS.fullmatch(topic)):
-            left_out[topic] = f"{topic!r} is no name of a topic that options can name"
+            left_out[topic] = f"{topic!r} is not a name of a topic that options can name"
             continue
         tables[topic] = name
         by_table.setdefault(name.lower(), []).append(topic)

@@ -104,7 +104,7 @@ def _refuse_missing_python() -> None:
     if os.sep in python and not os.access(python, os.X_OK):
         where = f" in {os.getcwd()}" if not os.path.isabs(python) else ""
         raise InvalidOption(
-            f"PYSPARK_PYTHON={python}: there is none{where}, and the driver plans with it, too: "
+            f"PYSPARK_PYTHON={python}: it does not exist{where}, but the driver also plans with it: "
             "unpack the archive that executors are sent there, under the same name"
         )
 

@@ -19,7 +19,7 @@ def decoding_of(folder: str | Path, topic: str) -> dict[str, str]:
     """
     root = Path(folder)
     if not root.is_dir():
-        raise InvalidOption(f"schemas={str(folder)!r}: no directory; it holds a file a topic, as orders.avsc")
+        raise InvalidOption(f"schemas={str(folder)!r}: not a directory with a file per topic, such as orders.avsc")
     paths = [root / f"{topic}{ending}" for ending in KINDS] if Path(topic).name == topic else []
     files = [path for path in paths if path.is_file()]
     if len(files) > 1:
@@ -35,8 +35,8 @@ def _text(path: Path) -> str:
     with path.open("rb") as file:
         data = file.read(SCHEMA_BYTES_MAX + 1)
     if len(data) > SCHEMA_BYTES_MAX:
-        raise InvalidOption(f"{path}: more than {SCHEMA_BYTES_MAX} bytes, no schema")
+        raise InvalidOption(f"{path}: more than {SCHEMA_BYTES_MAX} bytes, too long for a schema")
     try:
         return data.decode().strip()
     except UnicodeDecodeError as error:
-        raise InvalidOption(f"{path}: no text in UTF-8 ({error})") from error
+        raise InvalidOption(f"{path}: not UTF-8 ({error})") from error

@@ -84,7 +84,7 @@ class _Store:
         """Queues in which the group must not be set to our offset, and why."""
         unknown = [queue for queue in changed if queue not in self._group_at]
         places = group_offsets.places(broker, self._options.group, unknown)
-        held = {queue: f"{_named(queue)}: {broker.address} does not say where it ends" for queue in unknown}
+        held = {queue: f"{_named(queue)}: {broker.address} does not report its end" for queue in unknown}
         for queue, place in places.items():
             if changed[queue] > place.end:  # asked again the next time: another store's, or a broker that is behind
                 here = changed[queue]
@@ -96,7 +96,7 @@ class _Store:
             ahead = self._group_at.get(queue, -1)
             is_ours = self.committed.get(queue) == ahead
             if queue not in held and not is_ours and offset < ahead and not self._options.may_rewind:
-                back = "commitRewind=true sets it back"
+                back = "commitRewind=true moves it back"
                 held[queue] = f"{_named(queue)}: the group is at {ahead}, the stream at {offset}; {back}"
         return held
 
@@ -208,7 +208,7 @@ class GroupCommits:
         if failures and (self._told_s is None or now - self._told_s >= TOLD_S):
             self._told_s = now
             more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-            text = f"commitGroup {self.options.group}: not committed: {failures[0]}{more}; the query goes on"
+            text = f"commitGroup {self.options.group}: not committed: {failures[0]}{more}; the query continues"
             log.warning("%s", " ".join(text.split()))
 
 

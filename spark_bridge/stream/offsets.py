@@ -13,10 +13,10 @@ from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 ONLY_STORE = ""
-GONE = "the queue is gone; it was read to offset {}, and what came behind that was not"
+GONE = "the queue was deleted; it was read to offset {}, and later messages were not"
 SET_BACK = (
     "it was read to offset {} but ends at {}: this store never had those messages (did a replica that was"
-    " behind take over?), and what comes now is read from there"
+    " behind take over?); new messages are read from there"
 )
 
 
@@ -36,16 +36,16 @@ Bounds = Mapping[QueueKey, tuple[int, int]]  # what there is of each queue: its 
 
 
 class DataLost(RuntimeError):
-    """Messages that a query was about to read are not in the store.
+    """Raised when messages that a query must read are not in the store.
 
-    Next: start with a new checkpoint, or go on without them: `failOnDataLoss=false`.
+    Next: start with a new checkpoint, or continue without them: `failOnDataLoss=false`.
     """
 
     code = "DATA_LOST"
 
 
 class OffsetsMismatch(ValueError):
-    """Offsets in a checkpoint that are not those of this source.
+    """Raised for offsets in a checkpoint that do not belong to this source.
 
     Next: give the query the checkpoint that it wrote, or a new directory.
     """
@@ -92,7 +92,7 @@ def from_json(value: Mapping[str, Any], by_store: bool) -> Offsets:
         shape = '{"brokerName":{"topic":{"queueId":offset}}}' if by_store else '{"topic":{"queueId":offset}}'
         raise OffsetsMismatch(
             f"offsets {str(value)[:200]} of the checkpoint are not {shape} ({error}): it was written for one store and"
-            " this query reads several, or the other way round; start with a new checkpointLocation and startingOffsets"
+            " this query reads several, or vice versa; start with a new checkpointLocation and startingOffsets"
         ) from error
 
 

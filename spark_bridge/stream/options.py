@@ -76,7 +76,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
         raise InvalidOption(f"minOffsetsPerTrigger={limits.rows_min} is above maxOffsetsPerTrigger={limits.rows_max}")
     commits = parse_commits(given)
     if read.flights is not None and commits is not None and not commits.brokers:
-        what = f"commitGroup={commits.group}: through Flight nobody says where the master's broker takes commits"
+        what = f"commitGroup={commits.group}: Flight servers do not know the master's address for commits"
         raise InvalidOption(f"{what}; give commitBroker=HOST:PORT")
     text = given.get(STARTING.lower(), _default_start(read, given)).strip()
     return StreamOptions(

@@ -171,7 +171,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = self._stores.await_until(lambda bounds: self._can_serve(until, bounds), READY_S)
         short = [key for key in until if until[key] > there.get(key, (0, 0))[1] and until[key] > done.get(key, 0)]
         losses = [
-            Loss(key, f"a batch of the checkpoint goes to offset {until[key]}, {_where_it_ends(key, there)}")
+            Loss(key, f"a batch of the checkpoint reaches offset {until[key]}, {_where_it_ends(key, there)}")
             for key in short
         ]
         self._lost([*skipped, *losses, *given_up(done, until), *deleted(done, until, there)])
@@ -211,10 +211,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Say what is lost: as an error, or in the log when the query shall go on."""
         if losses and self.rows.fail_on_data_loss:
             raise DataLost(
-                "; ".join(map(str, losses)) + ". The query would go on without these messages with failOnDataLoss=false"
+                "; ".join(map(str, losses)) + ". With failOnDataLoss=false the query would continue without them"
             )
         for loss in losses:
-            log.warning("DATA_LOST: %s; goes on, as failOnDataLoss=false says", loss)
+            log.warning("DATA_LOST: %s; continuing because failOnDataLoss=false", loss)
 
     @in_one_line
     def commit(self, end: dict[str, Any]) -> None:

@@ -129,6 +129,6 @@ def _end_then(key: QueueKey, one: Snapshot, stores: StreamStores, bounds: tuple[
     assert tail is not None, "it is among the bounds"
     is_other = bounds[0] < end <= bounds[1] and tail.physical_offset(end - 1) >= one.end_offset
     if end > bounds[1] or is_other:
-        what = f"{key} ended at {end}, and is another one that ends at {bounds[1]} now: the topic was made anew"
+        what = f"{key} ended at {end}, and now ends at {bounds[1]}: the topic was created anew"
         raise SnapshotGone(str(snapshots.path_of(stores.tails[key.store].root, one.name)), what)
     return end

@@ -40,7 +40,7 @@ DISPATCH_S = 10.0  # a slave's log may end in half a record, which nobody dispat
 
 
 class StoreNotReady(RuntimeError):
-    """A store that cannot say yet how far its queues reach.
+    """Raised when a store does not know the ends of its queues yet.
 
     Next: `slipstream broker -c FILE`, which recovers the store; then start the query again.
     """
@@ -100,7 +100,7 @@ class StreamStores:
                 raise
             if str(error) != self._last_warning:
                 self._last_warning = str(error)
-                log.warning("the stores are looked for again later: %s", error)
+                log.warning("stores cannot be listed, will retry: %s", error)
             return
         for store in stores:
             name = store.broker_name if self.by_store else ONLY_STORE

@@ -262,10 +262,10 @@ class StoreTail:
     def _look_at_rest(self) -> StoreView | None:
         directory = StoreDirectory(self.root)
         if directory.was_aborted():
-            self._warn_once("it was not stopped in order and no broker runs: waits for one that recovers it")
+            self._warn_once("it was not stopped in order and no broker runs: waiting for a broker to recover it")
             return None
         if self._confirmed_only:
-            self._warn_once("onlyConfirmed: waits for a master, nobody else knows what is confirmed")
+            self._warn_once("onlyConfirmed: waiting for a master; only a master knows what is confirmed")
             return None
         until, extent = self._rested
         began = time.monotonic()
@@ -356,7 +356,7 @@ class StoreTail:
         if queues is not None and (topic, queue_id) not in queues:
             return False
         if topic in batches:
-            self._warn_once(f"topic {topic} has batch queues, whose entries are no messages: a stream leaves it out")
+            self._warn_once(f"topic {topic} has batch queues, whose entries are not messages: a stream leaves it out")
             return False
         return True
 

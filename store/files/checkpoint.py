@@ -132,7 +132,7 @@ def read(path: Path) -> Checkpoint:
     except FileNotFoundError:
         return Checkpoint()
     except IsADirectoryError as error:
-        raise ForeignFile(str(path), "a directory in the checkpoint's place") from error
+        raise ForeignFile(str(path), "a directory has the checkpoint's name") from error
 
 
 def write(path: Path, checkpoint: Checkpoint) -> None:

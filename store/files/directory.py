@@ -54,10 +54,10 @@ class StoreDirectory:
                 if is_new:  # what is synced in it would be nowhere without its name
                     file_io.sync_directory(directory.parent)
             except (FileExistsError, NotADirectoryError) as error:
-                raise ForeignFile(str(directory), "there is a file in the place of this directory") from error
+                raise ForeignFile(str(directory), "a file has the name of this directory") from error
         for path in (self.abort, self.lock_path, self.checkpoint, self.pointer):
             if path.is_dir():
-                raise ForeignFile(str(path), "there is a directory in the place of this file")
+                raise ForeignFile(str(path), "a directory has the name of this file")
 
     def give_to_group(self, gid: int) -> None:
         """Let the group read all of it, and put leases there. Raises OSError."""
@@ -86,7 +86,7 @@ class StoreDirectory:
             fd = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, file_io.FILE_MODE)
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise ForeignFile(str(self.lock_path), "a symbolic link in the place of the store's lock") from error
+                raise ForeignFile(str(self.lock_path), "a symbolic link has the lock file's name") from error
             raise
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
@@ -176,7 +176,7 @@ def store_directory(root: Path | str) -> StoreDirectory:
     """
     directory = StoreDirectory(root)
     if not directory.root.is_dir():
-        raise NotAStore(str(root), "there is no such directory")
+        raise NotAStore(str(root), "no such directory")
     directory = StoreDirectory(root, commit_log_apart(root))
     directory.require()
     return directory

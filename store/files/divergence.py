@@ -18,7 +18,7 @@ from store.files.summed_json import Damaged
 from store.names import DIVERGED
 
 ADVICE = (
-    "compare the log with its master's by `slipstream replica check STORE --with HOST:PORT`, then cut it back by"
+    "compare the log with its master's with `slipstream replica check STORE --with HOST:PORT`, then cut it back by"
     " `slipstream replica rewind`, or remove the note by `slipstream replica forget STORE`"
 )
 TEXT_MAX = 1000
@@ -76,11 +76,11 @@ def _checked(fields: dict[str, Any]) -> Divergence:
     """Make a Divergence of its fields. Raises Damaged."""
     names = Divergence.__dataclass_fields__
     if set(fields) != set(names):
-        raise Damaged("it has other fields")
+        raise Damaged("it does not have the expected fields")
     for name, field in names.items():
         value = fields[name]
         if field.type == "int" and (type(value) is not int or not 0 <= value <= INT64_MAX):
-            raise Damaged(f"{name} is no whole number that is allowed")
+            raise Damaged(f"{name} is not an allowed whole number")
         if field.type == "str" and not (isinstance(value, str) and len(value) <= TEXT_MAX):
-            raise Damaged(f"{name} is no text that is allowed")
+            raise Damaged(f"{name} is not an allowed text")
     return Divergence(**fields)

@@ -189,7 +189,7 @@ def _epochs(fields: dict[str, Any], root: Path | str) -> Epochs:
     require_fields(fields, "epochs", "role", "master", "fenced_by", "seen_epoch")
     fence, role = fields["fenced_by"], fields["role"]
     if role not in tuple(SaidRole):
-        raise ValueError("its role is none")
+        raise ValueError("its role is invalid")
     if fence is not None:
         require_fields(fence, "epoch", "broker", "master", "at_ms")
         number, at_ms = number_of(fence, "epoch", 1), number_of(fence, "at_ms")

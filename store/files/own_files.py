@@ -29,7 +29,7 @@ def make_own(path: Path) -> bool:
         return False
     if not path.is_file():
         return False
-    log.warning("%s: shared with another store by links; this one gets a file of its own", path)
+    log.warning("%s: shared with another store by links; copied to a file of its own", path)
     _copy(path)
     return True
 

@@ -146,15 +146,15 @@ def read(root: Path) -> Pointer | None:
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise NotAStore(str(path), "not a pointer file of Slipstream (it is no plain file); remove it")
+            raise NotAStore(str(path), "not a pointer file of Slipstream (it is not a regular file); remove it")
         held = held_files.is_held(fd)
         fields = _fields(path, os.pread(fd, POINTER_BYTES_MAX, 0))
     finally:
         os.close(fd)
     here, there = Place.of(root), Place.from_fields(fields.get("root"))
     if there is None or not _is_at(here, there, fields):
-        says = f"it was written for {there.path}" if there is not None else "it does not say for which directory"
-        say_once(f"{path}: ignored: {says}, not for this directory (a copy?); what this store's own files say counts")
+        says = f"it was written for {there.path}" if there is not None else "it does not name a directory"
+        say_once(f"{path}: ignored: {says}, not for this directory (a copy?); using this store's own files")
         return None
     fields["settings"] = _led(fields, root, there, status.st_uid)
     token = fields.get("token")
@@ -195,7 +195,7 @@ def _led(fields: Mapping[str, Any], root: Path, there: Place, owner_uid: int) ->
     if below is None and not _is_trusted(chosen, owner_uid):
         wrong = "it belongs to another user than this file"
     elif recorded is not None and fields.get("boot_id") == boot_id() and chosen.is_dir():
-        wrong = "" if is_there(recorded, chosen) else "another directory lies there by now"
+        wrong = "" if is_there(recorded, chosen) else "another directory is now there"
     if wrong:
         say_once(f"{root / POINTER}: the commit log that it names, {path}, is ignored: {wrong}")
         chosen = root / COMMIT_LOG

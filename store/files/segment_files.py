@@ -62,7 +62,7 @@ def _stated(directory: Path | str) -> Iterator[tuple[int, os.stat_result]]:
             except FileNotFoundError:
                 continue
             if not stat.S_ISREG(status.st_mode):
-                raise ForeignFile(entry.path, "it has the name of a file of the log or of a queue, and is none")
+                raise ForeignFile(entry.path, "it has the name of a log or queue file, but is not a regular file")
             if base > OFFSET_MAX:
                 raise ForeignFile(entry.path, f"its name is an offset above {OFFSET_MAX}, which no log reaches")
             yield base, status
@@ -136,7 +136,7 @@ class SegmentFiles:
             if size != self.segment_bytes:
                 raise SegmentSizeMismatch(str(self.path_of(base)), size, self.segment_bytes)
             if base % self.segment_bytes:
-                what = f"its name is no multiple of {self.segment_bytes}, the length of this log's segments"
+                what = f"its name is not a multiple of {self.segment_bytes}, the length of this log's segments"
                 raise ForeignFile(str(self.path_of(base)), what)
         bases = [base for base, _ in files]
         for base, following in zip(bases, bases[1:], strict=False):

@@ -21,7 +21,7 @@ NOTE_BYTES_MAX, TEXT_MAX = 4096, 300
 
 
 class BrokerStarts(NoBroker):
-    """A broker is starting on the store and does not serve yet.
+    """Raised while a broker is starting on the store and does not serve yet.
 
     Next: `slipstream wait STORE`.
     """
@@ -29,7 +29,8 @@ class BrokerStarts(NoBroker):
     code = "STARTING"
 
     def __init__(self, path: str, pid: int, what: str) -> None:
-        StoreError.__init__(self, f"{path}: process {pid} is starting a broker: {what}; wait: `slipstream wait {path}`")
+        says = f"process {pid} is starting a broker: {what}"
+        StoreError.__init__(self, f"{path}: {says}; wait with `slipstream wait {path}`")
         self.path, self.reason = path, what
 
 

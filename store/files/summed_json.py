@@ -33,14 +33,14 @@ def decode(content: bytes, bytes_max: int = BYTES_MAX) -> dict[str, Any]:
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"it is no JSON ({error})") from None
+        raise Damaged(f"it is not JSON ({error})") from None
     if not isinstance(fields, dict):
-        raise Damaged("it is no JSON object")
+        raise Damaged("it is not a JSON object")
     if fields.pop("version", None) != VERSION:
-        raise Damaged(f"it is not of version {VERSION}")
+        raise Damaged(f"it does not have version {VERSION}")
     fields.pop("sum", None)
     if encode(fields) != content:
-        raise Damaged("its own sum is wrong")
+        raise Damaged("its checksum is wrong")
     return fields
 
 
@@ -54,7 +54,7 @@ def read(path: Path, bytes_max: int = BYTES_MAX) -> dict[str, Any] | None:
         raise file_io.denied(path) from None
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.ELOOP):
-            raise Damaged("it is no plain file") from None
+            raise Damaged("it is not a regular file") from None
         raise
     return decode(content, bytes_max)
 

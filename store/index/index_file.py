@@ -166,7 +166,7 @@ class IndexFile:
         if count > 1:
             first, last = (int(self.entries[number]["physical_offset"]) for number in (1, count - 1))
             if (first, last) != (header.begin_physical_offset, header.end_physical_offset):
-                return f"its entries lie at offsets {first} to {last}, its header says another range"
+                return f"its entries are at offsets {first} to {last}, its header says another range"
         return ""
 
     def count_below(self, physical_offset: int) -> int:

@@ -247,7 +247,7 @@ class _Recovery:
             if (self._aborted or is_lacking) and not self._dispatch(
                 decode(view, position, check_body_crc=False)
             ):
-                return position, Inspection(Kind.END_OF_LOG, 0, "its delay level is no number")
+                return position, Inspection(Kind.END_OF_LOG, 0, "its delay level is not a number")
             position += inspection.size
 
     def _dispatch(self, message: Message) -> bool:

@@ -18,7 +18,7 @@ def levels_ms(levels: str) -> tuple[int, ...]:
     """The delays of a list of levels as messageDelayLevel is written. Raises ValueError."""
     matches = [LEVEL(level) for level in levels.split()]
     if not matches or None in matches:
-        raise ValueError(f"{levels!r} is no list of delay levels")
+        raise ValueError(f"{levels!r} is not a list of delay levels")
     return tuple(int(match[1]) * UNIT_MS[match[2]] for match in matches if match is not None)
 
 
@@ -40,6 +40,6 @@ def queue_tags_code(topic: str, delay: str | None, store_timestamp_ms: int, tags
     if delay is None or topic != SCHEDULE_TOPIC:
         return tags_code
     if not JAVA_INTEGER(delay):
-        raise ValueError(f"delay level {delay!r} is no number")
+        raise ValueError(f"delay level {delay!r} is not a number")
     due_ms = deliver_time_ms(int(delay), store_timestamp_ms)
     return tags_code if due_ms is None else due_ms

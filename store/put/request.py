@@ -120,7 +120,7 @@ def java_int(text: str, name: str, low: int, high: int) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(high))) or not low <= int(text) <= high:
         thrown = f'java.lang.NumberFormatException: For input string: "{text}"'
-        raise InvalidMessage(f"property {name}", f"{text!r} is no number that Java takes for it", thrown)
+        raise InvalidMessage(f"property {name}", f"{text!r} is not a number that Java accepts for it", thrown)
     return int(text)
 
 
@@ -169,7 +169,7 @@ def check_topic(topic: str) -> None:
         reason = f"1 to {MAX_TOPIC_BYTES} characters of % | a-z A-Z 0-9 _ - are allowed"
         raise InvalidMessage(f"topic {topic!r}", reason)
     if is_not_for_clients(topic):
-        raise InvalidMessage(f"topic {topic}", "it is the broker's own, clients do not send to it")
+        raise InvalidMessage(f"topic {topic}", "it belongs to the broker; clients cannot send to it")
 
 
 def reserved_removed(properties: str, facts: Facts) -> str:
@@ -278,7 +278,7 @@ def _check_inner(stored: Stored, facts: Facts) -> None:
         if is_inner and stored.topic not in facts.batch_topics:
             raise InvalidMessage("sysFlag", f"an inner batch, but topic {stored.topic} has no batch queues")
         if not is_inner and INNER_NUM in stored.fields:
-            raise InvalidMessage(f"property {INNER_NUM}", "this is no inner batch")
+            raise InvalidMessage(f"property {INNER_NUM}", "the message is not an inner batch")
 
 
 def check_sizes(body_bytes: int, record_bytes: int, properties_bytes: int, facts: Facts) -> None:

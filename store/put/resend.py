@@ -50,7 +50,7 @@ def copy_of(message: Message, facts: Facts) -> Stored:
 def _real_queue(fields: JavaMap) -> tuple[str, int]:
     """Return where a message that was moved belongs. Raises InvalidMessage."""
     if not fields.get(REAL_TOPIC):
-        raise InvalidMessage(f"property {REAL_TOPIC}", "the stored message does not say where it belongs")
+        raise InvalidMessage(f"property {REAL_TOPIC}", "the stored message does not name its topic and queue")
     return fields[REAL_TOPIC], java_int(fields.get(REAL_QUEUE_ID, ""), REAL_QUEUE_ID, 0, INT_MAX)
 
 

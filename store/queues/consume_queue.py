@@ -63,7 +63,7 @@ def queue_places(consumequeue: Path, topics: Iterable[str] | None = None) -> Ite
     """Yield queues like `queue_directories`, with plain paths, as there may be very many; of some topics or all."""
     if not consumequeue.is_dir():
         if consumequeue.exists():
-            raise ForeignFile(str(consumequeue), "a file in the place of the queues' directory")
+            raise ForeignFile(str(consumequeue), "a file has the name of the queues' directory")
         return
     for topic in directories_in(consumequeue) if topics is None else sorted(topics):
         below = f"{consumequeue}/{topic}"

@@ -303,7 +303,7 @@ class QueueSet:
                 counts[number], bases[number] = int(count), int(base)
             else:
                 where = segment.base_offset + row[Row.POSITION]
-                self._report(f"record at {where}: {INNER_NUM} {count[:20]!r}, {INNER_BASE} {base[:20]!r}: no numbers")
+                self._report(f"record at {where}: {INNER_NUM} {count[:20]!r}, {INNER_BASE} {base[:20]!r}: not numbers")
         share.first_queue_offset = int(bases[0])
         share.queue_offsets, share.counts = lambda: bases, lambda: counts
 
@@ -324,7 +324,7 @@ class QueueSet:
                 lmq=self._kinds.lmq, rules=self._kinds.rules,
             )  # fmt: skip
             if others is None:
-                self._report(f"record at {where}: its further queues and its offsets there do not fit together")
+                self._report(f"record at {where}: its further queues and their offsets do not match")
             for name, queue_id, queue_offset in others or ():
                 entry = where, row[Row.SIZE], row[Row.TAGS_CODE], queue_offset
                 further.setdefault((name, queue_id), []).append(entry)
@@ -334,7 +334,7 @@ class QueueSet:
             known = key in self._builders
             builder = self._builders[key] if known else self._enter(key, entries[0][0], from_offset)
             if isinstance(builder, BatchBuilder):
-                self._report(f"{builder.files.directory}: multi-dispatch to a batch queue is not done")
+                self._report(f"{builder.files.directory}: multi-dispatch to a batch queue is not supported")
             elif builder is not None and id(builder) in own:
                 number = own[id(builder)]
                 work[number : number + 1] = _in_turn(builder, work[number][1], entries)

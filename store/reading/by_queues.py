@@ -135,5 +135,5 @@ def _message(segment: Segment, offset: int, end: int, directory: str) -> Message
     position, limit = offset - segment.base_offset, min(end - segment.base_offset, segment.size_bytes)
     inspection = inspect(segment.view, position, offset, check_body_crc=False, limit=limit)
     if inspection.kind is not Kind.MESSAGE:
-        raise CorruptRecord(directory, offset, "no message begins there, and a queue names it", ADVICE)
+        raise CorruptRecord(directory, offset, "no message begins there, although a queue entry points there", ADVICE)
     return decode(bytes(segment.view[position : position + inspection.size]), check_body_crc=False)

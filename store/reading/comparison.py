@@ -78,5 +78,5 @@ def what_lies_at(reader: LogReader, offset: int) -> str:
                 return f"byte {offset - first} of the record at offset {first} ({queue}, {step.inspection.size} bytes)"
             if kind is not Kind.MESSAGE:
                 why = f"{kind.value} {step.inspection.reason}".rstrip()
-                return f"byte {offset - first} behind offset {first} ({why})"
-    return "behind the last record"
+                return f"byte {offset - first} after offset {first} ({why})"
+    return "after the last record"

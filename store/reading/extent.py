@@ -32,7 +32,7 @@ class Said(dict[str, Any]):
         self._root, self._version = root, version
 
     def __missing__(self, name: str) -> Any:
-        raise OtherVersion(self._root, self._version, version_here(), f"it does not say its setting {name}")
+        raise OtherVersion(self._root, self._version, version_here(), f"it does not state its setting {name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def require_running(store_root: Path | str) -> Running:
     """The broker on this store. Raises NoBroker, BrokerStarts while it starts, NotAStore, also without a directory."""
     broker = running(store_root)
     if broker is None and not Path(store_root).is_dir():
-        raise NotAStore(str(store_root), "there is no such directory")
+        raise NotAStore(str(store_root), "no such directory")
     if broker is None:
         note = starting.read(Path(store_root))
         if note is not None:
@@ -115,7 +115,7 @@ def require_idle(directory: StoreDirectory) -> None:
 def tell_unreached(error: Exception) -> None:
     """Warn once why a reader does without a running broker; a broker that has just stopped is not worth a warning."""
     if isinstance(error, BrokerOutOfReach):
-        pointer.say_once(f"{error}; until then the log is read without it: slower, and up to where its records end")
+        pointer.say_once(f"{error}; until then the log is read without it: slower, up to its last record")
 
 
 def readable_range(

@@ -36,7 +36,7 @@ class ReadMessage(Message):
 
 
 class NoSuchTopic(StoreError):
-    """A topic that the store has no message, no queue and no configuration of.
+    """Raised for a topic of which the store has no messages, queues or configuration.
 
     Next: `slipstream log stat STORE` lists the topics.
     """

@@ -28,7 +28,7 @@ class State(StrEnum):
 
 
 class ContradictsItself(StoreError):
-    """The other side's digests do not fit each other.
+    """Raised when the digests of the other side contradict each other.
 
     Next: `slipstream log verify STORE` on the other side.
     """
@@ -37,7 +37,7 @@ class ContradictsItself(StoreError):
 
     def __init__(self, name: str, start: int, end: int) -> None:
         super().__init__(
-            f"{name}: its digest of offsets {start} to {end} differs from ours, and those of the parts do not;"
+            f"{name}: its digest of offsets {start} to {end} differs from ours, and those of its parts do not;"
             " its log is changing or its answers are wrong: verify it there with `slipstream log verify`"
         )
 

@@ -122,8 +122,8 @@ class Finder:
         if reader.files is None or indexed_to >= reader.max_offset:
             return []
         start = max(indexed_to, reader.max_offset - self._scan_bytes_max, reader.min_offset)
-        why = "there is no index" if not self._paths else f"the index ends at offset {indexed_to}"
-        notes.append(f"{why}: the log was looked through from offset {start} to {reader.max_offset}")
+        why = "the store has no index" if not self._paths else f"the index ends at offset {indexed_to}"
+        notes.append(f"{why}: searched the log from offset {start} to {reader.max_offset}")
         wanted = re.compile(b"" if REPLACEMENT in key else re.escape(key.encode()))  # what it replaced is not known
         newest: deque[Message] = deque(maxlen=limit)
         offset = reader.boundary_at(start)

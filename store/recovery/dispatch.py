@@ -31,7 +31,7 @@ from store.recovery.turn_kernel import Done, TurnWord
 BATCH_ROWS = ROWS_MAX
 FINDINGS_MAX = 100
 STOPS = {
-    ScanStop.NO_RECORD: "no record begins here, though the log goes on",
+    ScanStop.NO_RECORD: "no record begins here, although the log continues",
     ScanStop.DAMAGED: "its size, lengths or physical offset are wrong",
 }
 

@@ -78,7 +78,7 @@ class _IndexRecovery:
         if not clean:
             self._index.delete(paths[kept:])
         if kept and not self._holds(paths[kept - 1], count, offset, clean):
-            self._delete(kept - 1, f"{paths[kept - 1]}: its {count - 1} entries of the checkpoint are not there")
+            self._delete(kept - 1, f"{paths[kept - 1]}: it lacks the {count - 1} entries that the checkpoint names")
             return None
         self._index.cut(offset, self._stored_at)
         return offset
@@ -137,13 +137,13 @@ class _IndexRecovery:
     def _delete(self, first: int, because: str) -> None:
         paths = self._index.files()[first:]
         self._index.delete(paths)
-        self.findings.append(f"{len(paths)} index files are built again from the log: {because}")
+        self.findings.append(f"{len(paths)} index files are rebuilt from the log: {because}")
 
     def _start_by_files(self, checkpoint: Checkpoint, clean: bool) -> int:
         """Return where the dispatch goes on by RocketMQ's rules; the last record that is in the index is put again."""
         deleted = self._index.load(clean=clean, index_msg_timestamp_ms=checkpoint.index_msg_timestamp_ms)
         if deleted:
-            self.findings.append(f"{len(deleted)} index files later than the checkpoint are built again from the log")
+            self.findings.append(f"{len(deleted)} index files later than the checkpoint are rebuilt from the log")
         end = self._end()
         if end > self._max_offset:
             self._index.cut(self._max_offset, self._stored_at)
@@ -186,6 +186,6 @@ class _IndexRecovery:
             if position == start:
                 following = find_record(segment.array, start + 1, limit, base, rows)
                 if stop != ScanStop.PARTIAL:
-                    self.findings.append(f"{segment.path}: record at offset {base + start} is damaged: it has no keys")
+                    self.findings.append(f"{segment.path}: record at offset {base + start} is damaged: no keys")
                 position = following if following >= 0 else limit
         return limit

@@ -209,7 +209,7 @@ class _Walk:
         left_over = self._leftovers.first_of(segment, rows, self.last_ms)
         if left_over is None:
             return len(rows)
-        self.reason = "it is left over from before: older than the record before it, and not the next of its queue"
+        self.reason = "it is from an older log: older than the record before it, and not the next of its queue"
         return left_over
 
     def _lacking_a_page(self, segment: Segment, rows: Words) -> int:

@@ -25,7 +25,7 @@ ENTRY_BYTES_MAX = 64  # at least the first entry of a queue of any kind
 
 
 class LogMissing(StoreError):
-    """The commit log has no files, or not its first ones, though the store around it tells of them.
+    """Raised when files of the commit log are missing, although other files of the store refer to them.
 
     Next: mount the disk of the commit log and start again; if its files are lost, `slipstream log repair
     --forget-missing STORE`, or begin a new store.
@@ -36,7 +36,7 @@ class LogMissing(StoreError):
     def __init__(self, path: str, why: str, root: str) -> None:
         super().__init__(
             f"{path}: files of the commit log are missing: {why}; nothing was changed. Is the disk mounted? Mount it,"
-            f" or restore the files; to go on without them: `slipstream log repair --forget-missing {root}`"
+            f" or restore the files; to continue without them: `slipstream log repair --forget-missing {root}`"
         )
         self.path, self.why = path, why
 
@@ -80,9 +80,9 @@ def _flushed(checkpoint: Checkpoint, mark: flushed_mark.Note | None) -> int:
 def _said(directory: StoreDirectory, checkpoint: Checkpoint, mark: flushed_mark.Note | None) -> str:
     """Return what tells of a log, the cheapest first."""
     if flushed := _flushed(checkpoint, mark):
-        return f"checkpoint or mark say that it was on disk up to offset {flushed}"
+        return f"checkpoint or mark say that the log was on disk up to offset {flushed}"
     if checkpoint.physic_msg_timestamp_ms > 0:
-        return f"the checkpoint knows of a message that was stored at {checkpoint.physic_msg_timestamp_ms} ms"
+        return f"the checkpoint names a message stored at {checkpoint.physic_msg_timestamp_ms} ms"
     known = epochs.read(directory.root)
     if known.entries and known.entries[-1].start_offset > 0:
         return f"epoch {known.last_epoch} begins at offset {known.entries[-1].start_offset}"
@@ -91,7 +91,7 @@ def _said(directory: StoreDirectory, checkpoint: Checkpoint, mark: flushed_mark.
             if _has_entries(path):
                 return f"queue {queue_id} of topic {topic} has entries"
     if names := index_files(directory.index):
-        return f"there is the index file {names[0].name}"
+        return f"the index file {names[0].name} exists"
     return ""
 
 

@@ -88,7 +88,7 @@ class QueueRecovery:
             elif not self._is_further(topic) and not _names_its_record(
                 queue, end, topic, queue_id, files, min_offset
             ):
-                self._rebuild = f"{queue.directory}: entry {end - 1} is not of this queue"
+                self._rebuild = f"{queue.directory}: entry {end - 1} belongs to another queue"
         if self._power_cut and self._kinds.ext_file_bytes:
             self._cut_extensions(on_disk)
 
@@ -101,7 +101,7 @@ class QueueRecovery:
             except QueueFileMismatch:  # noted by `cut`
                 end = 0
             if not QueueExt(path, self._kinds.ext_file_bytes).cut(queue, end):
-                self._rebuild = f"{path}: the unit of the last entry before {end} is not there"
+                self._rebuild = f"{path}: the unit of the last entry before {end} is missing"
 
     def _builds(self, name: str) -> bool:
         """Whether queues of that name are built from the log: those of multi-dispatch only with it."""
@@ -119,7 +119,7 @@ class QueueRecovery:
         elif self._rebuild is None:
             held = totals(self.root, self._file_bytes, start)
             if (held.queues, held.entries) != (checkpoint.queues, checkpoint.entries):
-                self._rebuild = f"{self.root}: the number of entries is not the checkpoint's"
+                self._rebuild = f"{self.root}: the number of entries differs from the checkpoint"
         if self._rebuild is None:
             try:
                 self._dispatch(files, start, max_offset, refuse_gaps=self._power_cut or start > min_offset)
@@ -151,7 +151,7 @@ class QueueRecovery:
                     shutil.rmtree(queue.directory)
                 removed += 1
         if removed:
-            self.findings.append(f"{removed} consume queues are built again from the log: {because}")
+            self.findings.append(f"{removed} consume queues are rebuilt from the log: {because}")
 
     def ends(self, max_physical_offset: int) -> dict[tuple[str, int], int]:
         """The next queue offset of every queue."""

@@ -109,11 +109,11 @@ def rot_of(end: LogEnd, flushed_floor: int) -> BitRot:
     if end.sound_behind is not None:
         behind = f"a sound record follows at offset {end.sound_behind}"
     elif end.displaced is not None:
-        behind = f"the file begins with a sound record of offset {end.displaced}: it is another log's, or misnamed"
+        behind = f"the file begins with a sound record of offset {end.displaced}: it is of another log, or misnamed"
     else:
         behind = (
             f"the log was on disk up to offset {flushed_floor}"
-            " (so checkpoint and mark say; remove `checkpoint` and `slipstream.mark` if they are of another log)"
+            " (according to checkpoint and mark; remove `checkpoint` and `slipstream.mark` if they are foreign)"
         )
     return BitRot(end.path, end.offset, end.reason or "nothing but zeros", behind)
 
@@ -188,7 +188,7 @@ def recover(
     bases = files.base_offsets()
     lost_log.require(directory, bases)
     if not bases:
-        queues.remove_all("there is no commit log")
+        queues.remove_all("the store has no commit log")
         log_begin.forget(directory.root)
         return Recovered(0, 0, 0, {}, queues.findings)
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
@@ -319,11 +319,11 @@ def _as_finding(end: LogEnd, verdict: Verdict, *, is_copy: bool) -> str:
     dirty_bytes = sum(part.end - part.start for part in end.dirty)
     text = f"{end.path}: the log ends at offset {end.offset} in a {verdict.value} tail of {dirty_bytes} bytes"
     if not end.records_behind:
-        return f"{text} ({end.reason}; nothing sound behind it)"
+        return f"{text} ({end.reason}; no sound record after it)"
     last = end.dirty[-1]
-    why = "are not whole in this copy" if is_copy else "were not on disk when the machine stopped"
-    later = "the store that it was copied from has them" if is_copy else "no broker had called any of it flushed"
+    why = "are incomplete in this copy" if is_copy else "were not on disk when the machine stopped"
+    later = "the original store has them" if is_copy else "no broker had reported any of it as flushed"
     return (
-        f"{text} ({end.reason}): offsets {end.offset} to {last.base_offset + last.end} {why} and go, with"
-        f" {end.records_behind} whole records that lie there from offset {end.sound_behind} on; {later}"
+        f"{text} ({end.reason}): offsets {end.offset} to {last.base_offset + last.end} {why} and are cut off, with"
+        f" {end.records_behind} complete records from offset {end.sound_behind} on; {later}"
     )

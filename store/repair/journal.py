@@ -57,10 +57,10 @@ class Bound:
     def require(self, files: SegmentFiles) -> None:
         """Raise Unfinishable where the log is not what the change began with, or would have come to by now."""
         if _first(files) != self.first_base:
-            raise Unfinishable(f"the log began at offset {self.first_base} and does not any more")
+            raise Unfinishable(f"the log began at offset {self.first_base}, but no longer does")
         offset, data = self.offset, self.data
         if self.before != _window(files, offset - PAGE_BYTES, offset) or self.behind != _behind(files, offset, data):
-            raise Unfinishable(f"the log beside offset {offset} has changed since")
+            raise Unfinishable(f"the log next to offset {offset} has changed since")
         new = _split(files, offset, data)
         for base, now in _sums_of(files, offset, len(data)).items():
             was, becomes = (_as_long(sums.get(base), len(now)) for sums in (self.sums, new))
@@ -104,9 +104,9 @@ class Journal:
             bound.require(self._files)
         except Unfinishable as why:
             log.warning(
-                "%s: the change of the log that was interrupted is not finished: %s. The log was left as it is, the"
-                " journal is now %s: run `slipstream log verify`, repeat the command if the change is still wanted,"
-                " then remove that file", self._path, why, set_aside.set_aside(self._path).name,
+                "%s: an interrupted change of the log cannot be finished: %s. The log was not changed. The journal is"
+                " now %s: run `slipstream log verify`, repeat the command if you still want the change, then"
+                " remove that file", self._path, why, set_aside.set_aside(self._path).name,
             )  # fmt: skip
             return None
         self._do(change, bound)
@@ -121,7 +121,7 @@ class Journal:
 def _decoded(content: bytes, magic: bytes) -> Bound:
     said, total = content[:-TOTAL_BYTES], content[-TOTAL_BYTES:]
     if len(said) < HEAD.size or sha256(said).digest() != total or not said.startswith(magic):
-        raise Unfinishable("its journal is damaged, or of another version, and does not say which log it is for")
+        raise Unfinishable("its journal is damaged or of another version, and names no log")
     _, offset, size, first_base, before, behind, segments = HEAD.unpack_from(said)
     at, sums = HEAD.size, {}
     for _ in range(segments):

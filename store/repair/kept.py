@@ -23,9 +23,9 @@ SIZE_BYTES, MAGIC_BYTES, LENGTH_BYTES = 4, 4, 2
 
 
 class NoRoomToKeep(StoreError):
-    """There is no room for what a rewind would cut off.
+    """Raised when there is no room to keep what a rewind would cut off.
 
-    Next: make room, or give those records up: `slipstream replica rewind STORE --with OTHER --discard`.
+    Next: free disk space, or give up those records: `slipstream replica rewind STORE --with OTHER --discard`.
     """
 
     code = "NO_ROOM_TO_KEEP"
@@ -33,7 +33,7 @@ class NoRoomToKeep(StoreError):
     def __init__(self, root: Path, wanted_bytes: int) -> None:
         super().__init__(
             f"{root}: no room for the {wanted_bytes} bytes that the rewind would cut off and keep; nothing was changed."
-            " Make room, or give up those records with --discard"
+            " Free disk space, or give up those records with --discard"
         )
 
 
@@ -128,7 +128,8 @@ def messages(path: Path) -> Iterator[Message]:
         elif inspection.kind is Kind.BLANK and (size := _blank_bytes(view, position)) > 0:
             position += size
         elif position == 0:
-            raise NotAStore(str(path), f"it is no file of a rewind ({inspection.reason or 'it begins with no record'})")
+            why = inspection.reason or "it begins with no record"
+            raise NotAStore(str(path), f"it is not a file that a rewind kept ({why})")
         else:
             return  # a record's beginning: the log ended there
 

@@ -69,7 +69,7 @@ class Repair:
         self._directory, self._files, self._other = directory, files, other
         if other.files is None or other.files.segment_bytes != files.segment_bytes:
             size = other.files.segment_bytes if other.files else 0
-            reason = f"its segments have {size} bytes, here they have {files.segment_bytes}: offsets are not the same"
+            reason = f"its segments have {size} bytes, here they have {files.segment_bytes}: so offsets differ"
             raise NotAStore(str(other.directory.root), reason)
         self._theirs = other.files
         checkpoint = checkpoint_file.read(directory.checkpoint)
@@ -127,13 +127,13 @@ class Repair:
         with self._files.open(base) as mine:
             if digests.digest_of(mine, lambda _done: None) == digest:
                 return
-            whole = Damaged(base, mine.end_offset, "its SHA-256 is not the digest's")
+            whole = Damaged(base, mine.end_offset, "its SHA-256 differs from the digest")
             if not self._theirs.path_of(base).exists() or mine.end_offset > self._other.max_offset:
-                yield Outcome(whole, "the other store does not have all of this segment")
+                yield Outcome(whole, "the other store has only a part of this segment")
                 return
             with self._theirs.open(base) as theirs:
                 if digests.digest_of(theirs, lambda _done: None) != digest:
-                    yield Outcome(whole, "the other store's segment does not have that digest either")
+                    yield Outcome(whole, "the other store's segment does not match that digest either")
                     return
                 differing = np.flatnonzero(mine.array != theirs.array)
                 runs = np.split(differing, np.flatnonzero(np.diff(differing) > file_io.PAGE_BYTES) + 1)
@@ -151,7 +151,7 @@ class Repair:
         base = self._files.base_of(damaged.start)
         limit = self._other.max_offset
         if not self._other.min_offset <= damaged.start or damaged.end > limit:
-            return f"the other store holds {self._other.min_offset} up to {limit} only"
+            return f"the other store holds only offsets {self._other.min_offset} to {limit}"
         if not self._theirs.path_of(base).exists():
             return "the other store does not have this segment"
         with self._theirs.open(base) as theirs:
@@ -159,7 +159,7 @@ class Repair:
             if base + sound < damaged.end:
                 inspection = inspect(theirs.view, sound, base + sound, check_body_crc=True)
                 if inspection.kind is not Kind.BLANK or inspection.reason or damaged.end != theirs.end_offset:
-                    return f"the other store is not sound there, either (offset {base + sound})"
+                    return f"the other store is also damaged there (offset {base + sound})"
             elif damaged.end < min(theirs.end_offset, limit) and not self._begins_record(theirs, damaged.end):
                 return f"no record of the other store begins at offset {damaged.end}"
         return self._is_other_log(damaged)
@@ -193,7 +193,7 @@ class Repair:
             if mine != self._bytes(self._theirs, start, end):
                 return f"it is another log: the neighbouring records at offset {start} differ"
             compared += 1
-        return "" if compared else "no sound neighbour of the range lies in both stores: it may be another log"
+        return "" if compared else "no sound record next to the range is in both stores; it may be another log"
 
     def _record_before(self, offset: int) -> tuple[int, int] | None:
         """The sound record (or a segment's blank record) that ends at `offset` here."""

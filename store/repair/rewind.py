@@ -25,9 +25,9 @@ JOURNAL_MAGIC = b"SLIPREW2"
 
 
 class NoBoundary(StoreError):
-    """The offset given lies within a record.
+    """Raised for an offset within a record.
 
-    Next: `slipstream replica check STORE --with OTHER` names an offset that is one.
+    Next: `slipstream replica check STORE --with OTHER` names a valid offset.
     """
 
     code = "OFFSET_OUT_OF_RANGE"
@@ -35,7 +35,7 @@ class NoBoundary(StoreError):
     def __init__(self, path: str, offset: int) -> None:
         super().__init__(
             f"{path}: no record begins or ends at offset {offset}; `slipstream replica check` and `slipstream log cat`"
-            " name offsets that do"
+            " name valid offsets"
         )
 
 

@@ -46,9 +46,9 @@ WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class MalformedJson(MalformedData):
-    """A JSON text, of a request, an answer or a file, that cannot be read, or that lacks what it should say.
+    """Raised for JSON of a request, an answer or a file that cannot be read or lacks a field.
 
-    Next: the text names the field; correct the program that wrote it.
+    Next: correct the program that wrote it; the error names the field.
     """
 
     code = "MALFORMED_JSON"
@@ -182,7 +182,7 @@ def _finite(text: str) -> float:
 
 
 def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
@@ -204,7 +204,7 @@ def whole_number(value: Any, low: int = INT64_MIN, high: int = INT64_MAX) -> int
     if isinstance(value, str) and WHOLE.fullmatch(value):
         value = int(value)
     if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"{str(value)[:40]!r} is no whole number from {low} to {high}")
+        raise ValueError(f"{str(value)[:40]!r} is not a whole number from {low} to {high}")
     return value
 
 

@@ -80,7 +80,7 @@ def _object(path: str, loading: Callable[[], Any]) -> dict[Any, Any]:
     except MalformedData as error:
         raise MalformedConfig(path, error.reason) from error
     if not isinstance(value, dict):
-        raise MalformedConfig(path, "it is no JSON object")
+        raise MalformedConfig(path, "it is not a JSON object")
     return value
 
 

@@ -30,7 +30,7 @@ NAMED_CHARACTERS = 20
 def read(text: str) -> Any:
     """The value of the text, None for a blank one; fractions are Decimal. Raises ValueError."""
     if len(text) > CHARACTERS_MAX:
-        raise ValueError(f"a text of {len(text)} characters that is JSON to nobody but fastjson")
+        raise ValueError(f"a text of {len(text)} characters that is JSON only for fastjson")
     reader = _Reader(text)
     reader.skip()
     if reader.is_at_end:

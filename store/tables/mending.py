@@ -76,7 +76,7 @@ def _is_int32(value: object) -> bool:
 def _check_key_values(value: Value) -> None:
     for name, of in value[KEY_VALUES].items():
         if not isinstance(of, dict) or any(text is None or isinstance(text, dict | list) for text in of.values()):
-            raise MalformedConfig(KEY_VALUES, f"{name} is no object of texts")
+            raise MalformedConfig(KEY_VALUES, f"{name} is not an object of texts")
 
 
 KEY_VALUES = "configTable"  # of a name server's file, whatever that is called
@@ -138,7 +138,7 @@ def _mend(path: Path) -> Mended:
         sound, used = _instead(path, backup)
     kept = _keep(path)
     file_io.replace_file(path, json_files.encode(sound))
-    log.error("%s: %s; %s; the table goes on with %s", path, reason, kept, used)
+    log.error("%s: %s; %s; continuing with %s", path, reason, kept, used)
     return Mended(sound, is_mended=True)
 
 
@@ -189,7 +189,7 @@ def _split(name: str, value: Value) -> tuple[Value, list[Wrong]]:
             continue
         if not isinstance(entries, dict):
             del sound[table]
-            wrong.append(Wrong(table, table, f"{table} is no object"))
+            wrong.append(Wrong(table, table, f"{table} is not an object"))
             continue
         checked = [Wrong(table, key, _wrong_in(check, table, key, entry)) for key, entry in entries.items()]
         sound[table] = {one.key: entries[one.key] for one in checked if not one.reason}

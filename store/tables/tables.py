@@ -135,7 +135,7 @@ def _or_empty(value: Any) -> Any:
 
 def _mapping(value: Any, what: str, path: str) -> dict[Any, Any]:
     if not isinstance(value, dict):
-        raise MalformedConfig(path, f"{what} is no object")
+        raise MalformedConfig(path, f"{what} is not an object")
     return value
 
 
@@ -200,7 +200,7 @@ def deleted_topics(value: Mapping[Any, Any], path: str = "") -> set[str]:
     """The topics that were deleted and got no message since."""
     names = value.get("deletedTopics") or []
     if not isinstance(names, list):
-        raise MalformedConfig(path, "deletedTopics is no list")
+        raise MalformedConfig(path, "deletedTopics is not a list")
     return {str(topic) for topic in names}
 
 

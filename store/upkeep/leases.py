@@ -115,14 +115,14 @@ def look(root: Path | str, now_ms: int) -> Held:
     findings: list[str] = []
     try:
         if directory.is_symlink():
-            return Held(None, [f"{directory}: a symbolic link, what lies there is another store's; remove the link"])
+            return Held(None, [f"{directory}: a symbolic link to another store's files; remove the link"])
         folder = Place.of(directory)
         with os.scandir(directory) as entries:
             paths = [Path(entry.path) for entry in itertools.islice(entries, LEASES_MAX + 1)]
     except FileNotFoundError:
         return Held(None, [])
     if len(paths) > LEASES_MAX:
-        findings.append(f"{directory}: more than {LEASES_MAX} files; those behind are not looked at, remove them")
+        findings.append(f"{directory}: more than {LEASES_MAX} files; the others are ignored; remove them")
     for path in paths[:LEASES_MAX]:
         low_offset = _valid(path, folder, now_ms, findings)
         if low_offset is not None and (lowest is None or low_offset < lowest):
@@ -186,7 +186,7 @@ def _made(folder: Path) -> Place:
     """The folder of leases, made where it is missing. Raises NotADirectoryError for a link to somebody else's."""
     folder.mkdir(mode=file_io.DIRECTORY_MODE, exist_ok=True)
     if folder.is_symlink():
-        raise NotADirectoryError(errno.ENOTDIR, "a symbolic link in the place of the folder of leases", str(folder))
+        raise NotADirectoryError(errno.ENOTDIR, "a symbolic link has the name of the folder of leases", str(folder))
     return Place.of(folder)
 
 

@@ -24,15 +24,15 @@ SUFFIXES = (MANIFEST_SUFFIX, DATA_SUFFIX)  # in the order in which they are remo
 
 
 class SideFilesBusy(StoreError):
-    """Another process makes or removes side files of this store.
+    """Raised when another process makes or removes side files of this store.
 
-    Next: let it end, it is the broker's own (`columnarSidecar=true`) or another `slipstream log sidecar`.
+    Next: wait for it; it belongs to the broker (`columnarSidecar=true`) or is another `slipstream log sidecar`.
     """
 
     code = "SIDE_FILES_BUSY"
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(f"{folder}: another process makes or removes side files here; let it end, then run this again")
+        super().__init__(f"{folder}: another process makes or removes side files here; wait for it, then repeat this")
 
 
 def folder_of(root: Path | str) -> Path:

@@ -79,7 +79,7 @@ def require_log(root: Path | str, one: Snapshot, commitlog: Path, first: int, en
     if end < one.end_offset:
         raise SnapshotGone(path, f"the log ends at {end}, it was cut below the snapshot's end, {one.end_offset}")
     if _epoch(Path(root), one.end_offset) != one.epoch:
-        raise SnapshotForeign(path, "the log below its end is another master's by now: another history")
+        raise SnapshotForeign(path, "the log below its end now has another history, from another master")
     is_there = one.end_offset > one.min_offset and first <= _tail_start(commitlog, one.min_offset, one.end_offset)
     if is_there and _tail(commitlog, one.min_offset, one.end_offset) != one.tail:
         what = f"the log has other bytes below offset {one.end_offset} than it had: another history"

@@ -41,7 +41,7 @@ Offsets = Mapping[str, Mapping[int, int]]  # topic: queue id: the first queue of
 
 
 class SnapshotUnknown(StoreError):
-    """A store has no snapshot of that name.
+    """Raised when a store has no snapshot of that name.
 
     Next: `slipstream snapshot --list STORE`; `slipstream snapshot NAME STORE` makes one.
     """
@@ -58,7 +58,7 @@ class SnapshotUnknown(StoreError):
 
 
 class SnapshotForeign(StoreError):
-    """A snapshot was made in another directory (this store is a copy), or of another history of the log.
+    """Raised for a snapshot of another directory (this store is a copy) or of another history of the log.
 
     Next: `slipstream snapshot --drop NAME STORE`, then make it again here.
     """
@@ -70,7 +70,7 @@ class SnapshotForeign(StoreError):
 
 
 class SnapshotGone(StoreError):
-    """What a snapshot names is not all there any more: it expired, retention came by, or the log was cut.
+    """Raised when messages of a snapshot were deleted: it expired, retention deleted them, or the log was cut.
 
     Next: make it again, with a longer `--keep`; `failOnDataLoss=false` reads what retention has left of it.
     """
@@ -82,9 +82,9 @@ class SnapshotGone(StoreError):
 
 
 class SnapshotRefused(StoreError):
-    """A snapshot cannot be made: its name, its time, how many there are or how large it would be.
+    """Raised when a snapshot cannot be made: invalid name or time, too many snapshots, or too large.
 
-    Next: do what the message says; nothing was changed.
+    Next: do what the error says; nothing was changed.
     """
 
     code = "SNAPSHOT_REFUSED"
@@ -133,7 +133,7 @@ def is_name(text: str) -> bool:
 def path_of(root: Path | str, name: str) -> Path:
     """The file of that snapshot. Raises SnapshotRefused."""
     if not is_name(name):
-        raise SnapshotRefused(f"snapshot {name[:80]!r}: no name of a snapshot; give {NAME_RULE}")
+        raise SnapshotRefused(f"snapshot {name[:80]!r}: not a name for a snapshot; give {NAME_RULE}")
     return Path(root) / SNAPSHOTS / f"{name}{SUFFIX}"
 
 
@@ -142,7 +142,7 @@ def refuse_unkept(root: Path | str, name: str, keep_ms: int) -> None:
     path = path_of(root, name)
     if not 0 < keep_ms <= KEEP_MS_MAX:
         asked, most = keep_ms / HOUR_MS, KEEP_MS_MAX // HOUR_MS
-        raise SnapshotRefused(f"{path}: it would be kept for {asked:,.6g} h; give more than nothing, at most {most} h")
+        raise SnapshotRefused(f"{path}: it would be kept for {asked:,.6g} h; give more than 0 h, at most {most} h")
 
 
 def read(root: Path | str, name: str) -> Snapshot:
@@ -166,8 +166,8 @@ def write(root: Path | str, snapshot: Snapshot) -> None:
     try:
         summed_json.write(path, _fields(snapshot), BYTES_MAX)
     except ValueError:
-        what = f"{snapshot.queues} queues are more than one holds, {BYTES_MAX >> 20} MiB of their offsets"
-        raise SnapshotRefused(f"{path}: {what}; remove topics that nobody needs") from None
+        what = f"{snapshot.queues} queues do not fit into one snapshot, which holds {BYTES_MAX >> 20} MiB of offsets"
+        raise SnapshotRefused(f"{path}: {what}; remove unused topics") from None
     os.chmod(path, file_io.FILE_MODE)  # whatever this user's umask is: the broker has to read it
     owner = os.stat(root)
     if os.geteuid() == 0 and owner.st_uid != 0:  # made by root for a broker that is not: it has to read it
@@ -285,7 +285,7 @@ def _snapshot(fields: dict[str, Any], name: str) -> Snapshot:
     if place is None or not SUM_HEX.fullmatch(tail):
         raise ValueError("it does not say of what it is")
     if not isinstance(epoch, list) or len(epoch) != 2 or not all(_is_number(each) for each in epoch):
-        raise ValueError("its epoch is none")
+        raise ValueError("its epoch is invalid")
     return Snapshot(
         name, first, number_of(fields, "end_offset", first), _offsets(fields["offsets"]), (epoch[0], epoch[1]), tail,
         number_of(fields, "created_ms"), number_of(fields, "expires_ms"), place, text_of(fields, "boot_id"),
@@ -294,7 +294,7 @@ def _snapshot(fields: dict[str, Any], name: str) -> Snapshot:
 
 def _offsets(said: Any) -> Offsets:
     if not isinstance(said, dict) or not all(isinstance(queues, dict) for queues in said.values()):
-        raise ValueError("its offsets are no object of topics")
+        raise ValueError("its offsets are not an object of topics")
     for queues in said.values():
         if not all(queue.isascii() and queue.isdecimal() and _is_number(end) for queue, end in queues.items()):
             raise ValueError("its offsets are no offsets of queues")

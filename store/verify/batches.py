@@ -85,7 +85,7 @@ class BatchCheck:
                 yield Finding("QUEUE_ENTRY", str(queue.directory), what, REBUILD)
             falls = np.diff(queue.offsets) <= 0
             if falls.any():
-                what = f"unit {int(falls.argmax()) + 1} lies before the one in front of it in the log"
+                what = f"unit {int(falls.argmax()) + 1} is before its predecessor in the log"
                 yield Finding("QUEUE_ENTRY", str(queue.directory), what, REBUILD)
 
 

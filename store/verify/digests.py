@@ -78,5 +78,5 @@ def compare(segment: Segment, wanted: str, on_progress: Callable[[int], None]) -
     """A finding when the segment's bytes are others than those that the digest was made of."""
     digest = digest_of(segment, on_progress)
     if digest != wanted:
-        what = f"its SHA-256 is {digest[:16]}…, but was {wanted[:16]}… when `log digest` looked at it"
+        what = f"its SHA-256 is {digest[:16]}…, but was {wanted[:16]}… when `log digest` read it"
         yield Finding("DIGEST", str(segment.path), what, COMPARE)

@@ -30,7 +30,7 @@ def checkpoint_findings(directory: StoreDirectory, max_offset: int, *, live: boo
     except FileNotFoundError:
         return
     if len(content) < checkpoint_file.FILE_BYTES:
-        what = f"{len(content)} bytes long instead of {checkpoint_file.FILE_BYTES}: it counts as none"
+        what = f"{len(content)} bytes long instead of {checkpoint_file.FILE_BYTES}: it is ignored"
         yield Finding("CHECKPOINT", str(path), what, CHECKPOINT_AGAIN)
         return
     if reason := checkpoint_file.damage(content):

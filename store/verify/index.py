@@ -58,7 +58,7 @@ class IndexCheck:
                 if geometry is None and self._says_something(path):
                     geometry = self._told_meanwhile()
                     if geometry is None:
-                        what = "nothing in it tells its slots and entries"
+                        what = "it does not contain its numbers of slots and entries"
                         yield Finding("INDEX_FILE", str(path), what, REBUILD_INDEX)
                 if geometry is not None:
                     yield from self._file(path, geometry)
@@ -186,7 +186,7 @@ class IndexCheck:
                 yield f"its header says that the {which} entry is of time {time_ms}, its record of {stored}"
         seconds, begin_ms = int(file.entries[1]["time_diff_s"]), header.begin_timestamp_ms
         if seconds not in (0, max(0, (begin_ms - self._earlier_ms) // 1000)):
-            yield f"its first entry lies {seconds} s behind the file's beginning"
+            yield f"its first entry is {seconds} s after the file's beginning"
 
     def _stored_at(self, offset: int) -> int | None:
         """The store time of the record there, None when it is gone or not sound."""

@@ -146,7 +146,7 @@ def _queue_spans(queue: CheckedQueue, reader: LogReader) -> Iterator[Span]:
                 yield Span(path, at, len(entries) * ENTRY_BYTES, Protection.UNUSED, "behind the queue's end")
                 break
             if size != PREFILL_SIZE and offset < reader.min_offset:
-                yield Span(path, at, at + ENTRY_BYTES, Protection.UNPROTECTED, "its record is gone")
+                yield Span(path, at, at + ENTRY_BYTES, Protection.UNPROTECTED, "its record was deleted")
 
 
 def _index_spans(reader: LogReader) -> Iterator[Span]:
@@ -164,7 +164,7 @@ def _index_spans(reader: LogReader) -> Iterator[Span]:
         for number in range(1, count):
             start = at + number * INDEX_ENTRY_BYTES
             if int(file.entries[number]["physical_offset"]) < reader.min_offset:
-                yield Span(path, start, start + INDEX_ENTRY_BYTES, Protection.UNPROTECTED, "its record is gone")
+                yield Span(path, start, start + INDEX_ENTRY_BYTES, Protection.UNPROTECTED, "its record was deleted")
         yield Span(path, at + count * INDEX_ENTRY_BYTES, size, Protection.UNUSED, "behind the last entry")
 
 

@@ -107,7 +107,7 @@ class SegmentCheck:
         offset = segment.base_offset + position
         inspection = inspect(segment.view, position, offset, check_body_crc=True, limit=limit)
         if stop == CheckStop.PROPERTY_CRC:
-            reason = f"its property {PROPERTY_CRC} is not the CRC of what comes before it"
+            reason = f"its property {PROPERTY_CRC} is not the CRC of the properties before it"
             inspection = Inspection(Kind.CORRUPT, inspection.size, reason)
         elif inspection.kind is Kind.MESSAGE:
             inspection = Inspection(Kind.CORRUPT, inspection.size, "its size, lengths or physical offset are wrong")
@@ -123,10 +123,10 @@ class SegmentCheck:
         resume = next_record(segment, position + 1, self._end)
         if resume is not None:
             next_offset = segment.base_offset + resume
-            what = f"{inspection.reason or 'zeros'}; the next sound record lies at offset {next_offset}"
+            what = f"{inspection.reason or 'zeros'}; the next sound record is at offset {next_offset}"
             result.findings.append(Finding("DAMAGED", where, what, COMPARE))
         elif goes_on():
-            what = f"{inspection.reason or 'zeros'}, but the log goes on in the next segment"
+            what = f"{inspection.reason or 'zeros'}, but the log continues in the next segment"
             result.findings.append(Finding("DAMAGED", where, what, COMPARE))
         elif inspection.reason:
             result.findings.append(Finding("TORN_TAIL", where, f"the log ends here: {inspection.reason}", CUT))

@@ -234,7 +234,7 @@ class Verification:
                 inspection = inspect(segment.view, half - base, half, check_body_crc=False)
             if inspection.kind is not Kind.MESSAGE:
                 where = f"{files.path_of(result.base_offset)} at offset {commit}"
-                yield Finding("HALF_MESSAGE", where, f"no record at {half}, where its half message should lie", COMPARE)
+                yield Finding("HALF_MESSAGE", where, f"no record at {half}, where its half message should be", COMPARE)
 
     def _queue_findings(self, queue: CheckedQueue, min_offset: int) -> Iterator[Finding]:
         where = str(queue.queue.directory)
@@ -243,7 +243,7 @@ class Verification:
             what = f"{len(bad)} entries point to no record of this queue, first entry {bad[0]}"
             yield Finding("QUEUE_ENTRY", where, what, REBUILD)
         if (wrong := misplaced_prefill(queue)) is not None:
-            what = f"entry {wrong} points nowhere, which only those before a queue's first message do"
+            what = f"entry {wrong} points nowhere, which is allowed only before a queue's first message"
             yield Finding("QUEUE_ENTRY", where, what, REBUILD)
 
     def _index_findings(self, files: SegmentFiles, bases: list[int]) -> Iterator[Finding]:

@@ -63,7 +63,7 @@ def test_a_reader_in_a_container(broker: LocalBroker, inside: list[str]) -> None
     is_reached = inside is OWN_PIDS
     end = extent.readable_range(broker.store).max_physical_offset
     assert json.loads(ran.stdout) == [True, "broker" if is_reached else "recovery", end]
-    told = [line for line in ran.stderr.splitlines() if "is not to be seen from here" in line]
+    told = [line for line in ran.stderr.splitlines() if "cannot be reached from here" in line]
     assert len(told) == (0 if is_reached else 1), ran.stderr
     assert is_reached or ("/dev/shm" in told[0] and "regionPath" in told[0])
 

@@ -91,6 +91,6 @@ def test_under_the_journal_lines_have_a_priority_and_no_time(tmp_path: Path) -> 
         assert process.stdout is not None and process.stdout.readline().startswith("ready:")
         process.send_signal(signal.SIGHUP)
         with os.fdopen(read) as journal:
-            assert re.fullmatch(r"<6>\d+ INFO SIGHUP: .* was read: nothing is another .*\n", journal.readline())
+            assert re.fullmatch(r"<6>\d+ INFO SIGHUP: .* was read: nothing has changed.*\n", journal.readline())
             process.send_signal(signal.SIGTERM)
             assert process.wait(180) == 0

@@ -54,7 +54,7 @@ def test_a_broker_applies_what_may_change_and_names_the_rest(tmp_path: Path) -> 
     with LocalBroker(tmp_path / "b", inside=SERVICE, mappedFileSizeCommitLog=1 << 20) as broker:
         file, board = tmp_path / "b" / "broker.properties", board_of(broker)
         pids = {name: word.read() for name, word in board.pids.items()}
-        assert next_line(broker) == f"{file} was read: nothing is another than before"
+        assert next_line(broker) == f"{file} was read: nothing has changed"
         rewrite(file, fileReservedTime=48, deleteWhen="01;02", maxMessageSize=1000, slaveTimeout=7)
         assert next_line(broker) == (
             f"{file} was read; applied: deleteWhen=01;02 (it was 04), fileReservedTime=48 (it was 72);"
@@ -63,7 +63,7 @@ def test_a_broker_applies_what_may_change_and_names_the_rest(tmp_path: Path) -> 
         assert live_settings.retention(board)[:2] == ({1, 2}, 48)
         rewrite(file, fileReservedTime=12, brokerRole="KING")
         refused = next_line(broker)
-        assert refused.startswith("nothing is changed: ") and "brokerRole=KING" in refused
+        assert refused.startswith("nothing was changed: ") and "brokerRole=KING" in refused
         assert live_settings.retention(board)[:2] == ({1, 2}, 48)
         file.unlink()
         assert "cannot be read" in next_line(broker)

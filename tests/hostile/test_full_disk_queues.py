@@ -103,7 +103,7 @@ def test_the_dispatcher_waits_for_room_and_goes_on(
         await_that(lambda: board.dispatch_errno.read() == 0, "it says so")
         assert board.restarts["dispatcher"].read() == 0
         assert failures_in(broker.log) == ()
-        assert "it is tried again each second" in broker.log.read_text()
+        assert "the broker retries each second" in broker.log.read_text()
         broker.stop()
         store = Path(broker.store)
         assert built_anew(store, tmp_path / "anew", end, more) == [

@@ -120,7 +120,7 @@ def test_rocketmqs_broker_and_name_server_that_enforce_tls_take_a_streams_offset
             again.settle(SECONDS)
             again.close()
             assert again.figures["heldBack"] == len(offsets), "the broker remembers"
-            with pytest.raises(NameServersUnreachable, match=r"if it takes TLS only, give a tls\.properties"):
+            with pytest.raises(NameServersUnreachable, match=r"if it needs TLS, give a tls\.properties"):
                 find_replicas([names.address])
             wrong = tls_file(tmp_path / "wrong.properties", client_trustCertPath=stranger.certificate)
             with pytest.raises(NameServersUnreachable, match="certificate is not accepted"):

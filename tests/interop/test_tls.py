@@ -128,4 +128,4 @@ def test_our_broker_registers_at_a_name_server_of_rocketmqs_that_enforces_tls(
 
         await_that(is_listed, "the name server lists our broker")
         assert run_command(asking) == 3
-        assert "takes TLS only" in capsys.readouterr().err
+        assert "accepts only TLS" in capsys.readouterr().err

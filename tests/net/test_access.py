@@ -101,7 +101,7 @@ def test_by_default_a_stranger_looks_and_this_host_changes(network: Network, tmp
         assert "adminAllowList" in rows["port listenPort"][0]["what"]
         rows = doctor(network, MASTER, str(master.store))
         assert {row["level"] for check in rows for row in rows[check] if check.startswith("port ")} == {"ok", "open"}
-        assert "every address: whoever reaches it may connect" in rows["port haListenPort"][0]["what"]
+        assert "every address: every host may connect" in rows["port haListenPort"][0]["what"]
         assert {row["level"] for row in rows["replica"]} == {"ok"} and rows["identity"][0]["level"] == "ok"
 
 

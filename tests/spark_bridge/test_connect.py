@@ -108,4 +108,4 @@ def test_a_client_streams(found: dict[str, Any]) -> None:
 
 
 def test_a_client_cannot_place_tasks(found: dict[str, Any]) -> None:
-    assert "Spark Connect knows no hosts of tasks" in found["placed"]
+    assert "Spark Connect does not know the hosts of tasks" in found["placed"]

@@ -85,7 +85,7 @@ def test_two_kernels_at_once_keep_apart(spark: SparkSession, store: str, message
     ("kernel", "told"),
     [
         (lambda records: [records.starts], "returned 1 columns, its schema has 2"),
-        (lambda records: [[1], [1, 2]], "columns of several lengths: {'a': 1, 'b': 2}"),
+        (lambda records: [[1], [1, 2]], "columns of different lengths: {'a': 1, 'b': 2}"),
         (lambda records: [["x"], [1]], "column a, int64"),
         (lambda records: 1 / 0, "ZeroDivisionError"),
     ],
@@ -100,7 +100,7 @@ def test_what_a_kernel_returns_is_checked(spark: SparkSession, store: str, kerne
     ("options", "told"),
     [
         ({"tpic": "x"}, "did you mean 'topic'"),
-        ({"mode": "permissive"}, "a kernel has none"),
+        ({"mode": "permissive"}, "a kernel does not get"),
         ({"table": "queues"}, "a kernel is called with records"),
     ],
 )

@@ -139,7 +139,7 @@ def test_another_users_reads(readable: Readable, open_dir: Path) -> None:
     for name, place in (("closed", closed), ("queues_closed", queues_closed / "consumequeue")):
         for way, (kind, text) in found[name].items():
             assert "ACCESS_DENIED" in text or kind == "AccessDenied", (name, way, kind, text)
-            (line,) = (line for line in text.splitlines() if "the user with number" in line)
+            (line,) = (line for line in text.splitlines() if "may not open it" in line)
             assert str(place) in line and "set storeGroup" in line and "Traceback" not in text, (name, way, text)
     folder = readable.broker.store / "slipstream.leases"
     (line,) = (line for line in told if "lease" in line)

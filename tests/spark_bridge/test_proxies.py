@@ -146,5 +146,5 @@ def test_a_catalog_is_named_by_its_uri_alone(tmp_path: Path, monkeypatch: pytest
         f"{name}.{kind}" for name in "abcd" for kind in ("db", "warehouse")
     ]
     assert catalog_properties("https://catalog.example") == {"uri": "https://catalog.example"}
-    with pytest.raises(InvalidOption, match=r"catalog='lake.db': no URI"):
+    with pytest.raises(InvalidOption, match=r"catalog='lake.db': not a URI"):
         lake(str(store.root), "raw.t", to="iceberg", catalog="lake.db")

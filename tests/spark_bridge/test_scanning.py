@@ -151,7 +151,7 @@ def test_what_cannot_be_asked_is_refused_in_one_line(made):
         ([("queue", "==", 1)], "did you mean"), ([("body", "==", b"x")], "filter the batches"),
         ([("properties", "==", {})], "filter the batches"), ([("queueId", "in", [])], "1 to"),
         ("queueId = 1", "a list"),
-        ([("queueId", "==", None)], "None"), ([("queueId", "==")], "no condition"),
+        ([("queueId", "==", None)], "None"), ([("queueId", "==")], "not a condition"),
         ([("queueId", "==", 1)] * 65, "up to 64"),
         ([("queueId", "==", True)], "True"), ([("bornTimestamp", ">", "soon")], "bornTimestamp"),
     ):  # fmt: skip

@@ -101,7 +101,7 @@ def test_the_helper_sets_columns_and_topics(spark, store, messages):
 
 def test_neither_helper_changes_a_session_that_runs(spark, store):
     before = dict(spark.conf.getAll)
-    with pytest.warns(UserWarning, match="stays as it is, without spark.sql.ansi.enabled, spark.ui.enabled"):
+    with pytest.warns(UserWarning, match="is already running, without spark.sql.ansi.enabled, spark.ui.enabled"):
         same = spark_bridge.session("other", **{"spark.sql.ansi.enabled": False, "spark.ui.enabled": True})
     assert same is spark
     assert spark_bridge.session() is spark

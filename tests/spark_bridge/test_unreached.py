@@ -1,4 +1,4 @@
-"""A broker whose shared memory is not to be seen from here: batch reads say so once and go on, streams say so, end."""
+"""A broker whose shared memory cannot be reached from here: batch reads say so once and go on, streams say so, end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_batch_read_says_it_once_and_reads_all_under_a_lease(
         for _ in range(2):
             splits = plan_read(parse_options({"path": str(store.root)}))
             assert [row["physicalOffset"] for row in read_rows(splits, ["physicalOffset"])] == store.offsets[:20]
-    told = [record.getMessage() for record in caplog.records if "is not to be seen from here" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "cannot be reached from here" in record.getMessage()]
     assert len(told) == 1 and "unseen" in told[0] and "regionPath" in told[0]
     assert leases.held_from(store.root, 0) == store.offsets[0], "its retention deletes what is read"
 

@@ -136,7 +136,7 @@ def test_generators_and_what_the_system_says_of_files() -> None:
 
     found = reading()
     assert next(found) == 1
-    with pytest.raises(Unreadable, match=r"commitlog: Permission denied for user .* give that user the right"):
+    with pytest.raises(Unreadable, match=r"commitlog: Permission denied for user .* give that user permission"):
         next(found)
 
 

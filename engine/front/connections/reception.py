@@ -101,12 +101,12 @@ class Reception:
             await self.opening.connect(arrival, peer.connection.peer, IDLE_SECONDS, peer)
             is_in = True
         except TimeoutError:
-            self._seldom.tell("%s: silent: closed", peer.connection.peer, level=logging.INFO)
+            self._seldom.tell("%s: closed, it sent nothing", peer.connection.peer, level=logging.INFO)
         except OSError as error:  # the connection's, TLS's included
             log.debug("%s: %s", peer.connection.peer, error)
         except Exception:
             self._seldom.tell(
-                "%s: it could not be served", peer.connection.peer, level=logging.ERROR, error=True
+                "%s: failed to serve this connection", peer.connection.peer, level=logging.ERROR, error=True
             )  # fmt: skip
         finally:
             if not is_in:
@@ -124,10 +124,10 @@ class Reception:
         for peer in list(self.peers.values()):
             peer.tell_held()
             if peer.stuck_since is not None and now - peer.stuck_since > WRITE_SECONDS:
-                self._seldom.tell("%s: it does not take its answers: closed", peer.connection.peer, level=logging.INFO)
+                self._seldom.tell("%s: closed, it stopped reading responses", peer.connection.peer, level=logging.INFO)
                 peer.abort()
             elif peer.frame_since is not None and now - peer.frame_since > FRAME_SECONDS:
-                self._seldom.tell("%s: a frame that does not end: closed", peer.connection.peer, level=logging.INFO)
+                self._seldom.tell("%s: closed, it sent an incomplete frame", peer.connection.peer, level=logging.INFO)
                 peer.abort()
             elif now - peer.connection.heard_at > IDLE_SECONDS and peer.is_open:
                 peer.close()

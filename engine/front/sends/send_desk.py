@@ -234,7 +234,7 @@ class SendDesk(Answerer):
 
         if not self.context.relay.ask(what, fields, answered):
             del self._asking[what, name]
-            raise Busy("too much is asked of the clients role")
+            raise Busy("too many requests wait for the clients role")
 
     def drawn_queue(self, queues: int) -> int:
         """Draw one of so many queues. Raises Thrown where there are none."""

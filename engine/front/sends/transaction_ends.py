@@ -216,7 +216,7 @@ class TransactionEnds:
         if len(self._again) < OPS_KEPT_MAX:
             self._again.append(op)
         else:
-            self._seldom.tell("an op message is given up: its half messages are asked about again")
+            self._seldom.tell("an op message was given up: producers will be asked again about its half messages")
 
     def _write_due(self) -> None:
         for op in self._batches.due(monotonic_ms()):

@@ -34,7 +34,7 @@ def parsed(text: str) -> AllowList:
     """The list that a setting says. Raises ValueError, whose text says which part is wrong."""
     parts = [part.strip() for part in re.split("[,;]", text) if part.strip()]
     if not parts:
-        raise ValueError("it is empty: leave the line out, or write 127.0.0.1 for this host alone")
+        raise ValueError("the list is empty: leave the line out, or write 127.0.0.1 for this host only")
     if len(parts) > NETWORKS_MAX:
         raise ValueError(f"{len(parts)} networks, {NETWORKS_MAX} at most")
     return AllowList(tuple(_network(part) for part in parts))
@@ -44,12 +44,12 @@ def _network(part: str) -> Network:
     try:
         interface = ipaddress.ip_interface(part)
     except ValueError:
-        raise ValueError(f"{part} is no address and no network") from None
+        raise ValueError(f"{part} is neither an address nor a network") from None
     network: Network = interface.network
     if "%" in part:
         raise ValueError(f"{part} has a scope: addresses are compared without it")
     if interface.ip != network.network_address:
-        raise ValueError(f"{part} has bits behind its prefix: write {network}, or {interface.ip} for that one alone")
+        raise ValueError(f"{part} has bits behind its prefix: write {network}, or {interface.ip} for that address only")
     if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(MAPPED):
         mapped = network.network_address.ipv4_mapped
         return ipaddress.IPv4Network((int(mapped or 0), network.prefixlen - MAPPED.prefixlen))

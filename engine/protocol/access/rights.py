@@ -63,4 +63,4 @@ def refusal(code: int, rights: Rights) -> str | None:
         case _:
             return None
     name = RequestCode(code).name
-    return f"{name} is not allowed from {rights.peer}: add it to {key} of this server, or ask from the server's host"
+    return f"{name} is not allowed from {rights.peer}: add it to {key} of this server, or use the server's host"

@@ -79,15 +79,15 @@ def extent_of(body: bytes | memoryview) -> Extent:
     ):  # fmt: skip
         fields[name] = value.get(name)
         if type(fields[name]) is not kind or (kind is str and not _is_text(fields[name])):
-            raise MalformedJson("the extent of a log", f"{name} is not what it should be")
+            raise MalformedJson("the extent of a log", f"{name} has an unexpected value")
     for name, default in Extent._field_defaults.items():
         said = value.get(name, default)
         if type(said) is not type(default) or (isinstance(said, str) and not _is_text(said)):
-            raise MalformedJson("the extent of a log", f"{name} is not what it should be")
+            raise MalformedJson("the extent of a log", f"{name} has an unexpected value")
         fields[name] = said
     extent = Extent(**fields)
     if not (0 <= extent.min_offset <= extent.max_offset and 0 < extent.segment_bytes <= SEGMENT_BYTES_MAX):
-        raise MalformedJson("the extent of a log", "its offsets or its size of segments are impossible")
+        raise MalformedJson("the extent of a log", "its offsets or its segment size are impossible")
     is_epoch = 0 <= extent.epoch < extent.next_epoch <= EPOCH_MAX
     if min(extent.broker_id, extent.own_id) < 0 or not is_epoch or extent.max_offset > fastjson.INT64_MAX:
         raise MalformedJson("the extent of a log", "a number is below zero or too large")
@@ -148,12 +148,12 @@ def digests_of(body: bytes | memoryview, count: int) -> list[str]:
     if not isinstance(digests, list) or len(digests) != count:
         raise MalformedJson("digests of a log", f"they are not {count}")
     if not all(isinstance(each, str) and len(each) == DIGEST_DIGITS for each in digests):
-        raise MalformedJson("digests of a log", "one is none")
+        raise MalformedJson("digests of a log", "one is invalid")
     return digests
 
 
 def _object(body: bytes | memoryview, what: str, bytes_max: int) -> Json:
     value = fastjson.loads(body, what, bytes_max)
     if not isinstance(value, dict):
-        raise MalformedJson(what, "it is no object")
+        raise MalformedJson(what, "it is not an object")
     return value

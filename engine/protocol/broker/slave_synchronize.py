@@ -40,7 +40,7 @@ class Question(NamedTuple):
 
 
 class Refused(Exception):
-    """Raised when the master answers with a code that is no table.
+    """Raised when the master refuses a request for a table.
 
     Next: `slipstream doctor HOST:PORT` for the master; its log has the reason.
     """
@@ -124,7 +124,7 @@ class SlaveSynchronize:
             RequestCode.GET_TIMER_METRICS: metadata.take_timer_metrics,
         }
         if not isinstance(value, dict):
-            raise MalformedJson(f"answer to request {code}", "it is no object")
+            raise MalformedJson(f"answer to request {code}", "it is not an object")
         if code == RequestCode.GET_ALL_DELAY_OFFSET:
             return metadata.take_delay_offsets(value, bytes(answer.body))
         if code in small:

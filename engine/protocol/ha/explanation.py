@@ -20,11 +20,11 @@ from engine.protocol.ha.policy import (
 
 SLAVE = "SLAVE"
 DISTINCT = (
-    "a slave of RocketMQ is known by its address (on loopback by its port); one of ours also by the name that it says,"
-    " so that two addresses of one count once, or by the name alone where haSecretFile proves it, so that two on one"
-    " host count twice"
+    "RocketMQ slaves are distinguished by address (on loopback by port). Slipstream slaves are also distinguished by"
+    " name, so that one slave with two addresses counts once; if haSecretFile proves the name, by name only, so that"
+    " two slaves on one host count twice"
 )
-FLUSHED = "haAckFlushed: a slave of RocketMQ cannot say what is on its disk, and is never one of those waited for"
+FLUSHED = "haAckFlushed: a RocketMQ slave cannot report what is on its disk, so no put waits for it"
 
 
 class Row(NamedTuple):
@@ -68,28 +68,28 @@ def _held_by(settings: HaSettings, policy: PutPolicy) -> str:
     where = "on the disks of" if settings.ha_ack_flushed else "in the logs of"
     if not policy.replicas_min:
         return f"{where} {_slaves(most)}"
-    return f"{where} as many slaves as were in sync when it was put: {least} at least, {most} at most"
+    return f"{where} as many slaves as were in sync at the put: at least {least}, at most {most}"
 
 
 def _answers(settings: HaSettings, policy: PutPolicy) -> list[Row]:
     if settings.broker_role == SLAVE:
-        return [Row("nothing is put", "a slave takes its master's log and refuses messages")]
+        return [Row("no puts", "a slave copies its master's log and refuses messages")]
     disk = "on the master's disk (fdatasync)" if policy.wait_for_flush else "in the master's log, not yet on its disk"
     held = _held_by(settings, policy)
     appended = ", appended there, not yet on their disks" if held and not settings.ha_ack_flushed else ""
-    rows = [Row("PUT_OK", f"{disk}; {held or 'no slave is waited for'}{appended}")]
+    rows = [Row("PUT_OK", f"{disk}; {held or 'the put waits for no slave'}{appended}")]
     rows.append(Row("FLUSH_DISK_TIMEOUT", _late_disk(settings, policy)))
     if held:
         late = f"stored, but not confirmed by them within slaveTimeout ({settings.slave_timeout_ms} ms)"
         rows.append(Row("FLUSH_SLAVE_TIMEOUT", late))
     if held and policy.refuse_without_slave:
         gap = f"{HA_POLICIES[settings.compat].gap_key} ({settings.ha_slave_fallbehind_max_bytes} bytes)"
-        rows.append(Row("SLAVE_NOT_AVAILABLE", f"stored, at once, while too few slaves are less than {gap} behind"))
+        rows.append(Row("SLAVE_NOT_AVAILABLE", f"stored, at once, if too few slaves are less than {gap} behind"))
     if policy.check_before_append:
-        few = "not stored: fewer replicas are in sync than it would have to wait for"
+        few = "not stored: fewer replicas are in sync than the put must wait for"
         rows.append(Row("IN_SYNC_REPLICAS_NOT_ENOUGH", few))
     rows.append(Row("SERVICE_NOT_AVAILABLE", "not stored: the disk is too full, or this broker is a slave"))
-    rows.append(Row("PUT_OK with WAIT=false", "in the master's log: neither disk nor slaves are waited for"))
+    rows.append(Row("PUT_OK with WAIT=false", "in the master's log: the put waits for neither disk nor slaves"))
     return rows
 
 
@@ -107,7 +107,7 @@ def _survives(settings: HaSettings, policy: PutPolicy) -> list[Row]:
     always_held = policy.replicas_least > 1
     until = f"until the next flush (flushIntervalCommitLog, {settings.flush_interval_commit_log_ms} ms, or later)"
     lost = "lost if no slave has fetched it yet"
-    kept = "kept by the slaves; put one of them in the master's place, or copy its log back"
+    kept = "kept by the slaves; promote one of them, or copy its log back"
     alone = "kept on its disk" if policy.wait_for_flush else f"{until} it may be {lost}"
     disks = ["the master's disk"] * policy.wait_for_flush + ["the slaves' disks"] * (
         always_held and settings.ha_ack_flushed
@@ -127,21 +127,21 @@ def _timers(settings: HaSettings, policy: PutPolicy) -> list[Row]:
     rows = [
         Row(
             f"haSendHeartbeatInterval = {settings.ha_send_heartbeat_interval_ms} ms",
-            "a side that has had nothing to say for longer says so",
+            "a side that sent nothing for this long sends an empty frame",
         ),
         Row(
             f"haHousekeepingInterval = {settings.ha_housekeeping_interval_ms} ms",
-            "a side that has heard nothing for longer hangs up; a dead slave counts as connected until then",
+            "a side that received nothing for this long disconnects; a dead slave counts as connected until then",
         ),
         Row(
             f"haReconnectInterval = {settings.ha_reconnect_interval_ms} ms",
-            "at most so long until a slave tries again; after a connection that worked it tries at once",
+            "longest time until a slave connects again; after a connection that worked it connects at once",
         ),
         Row(f"haTransferBatchSize = {settings.ha_transfer_batch_bytes} bytes", "the longest frame"),
     ]
     if settings.ha_flow_control_enable:
         limit = f"maxHaTransferByteInSecond = {settings.max_ha_transfer_byte_in_second} bytes/s"
-        rows.append(Row(limit, "no slave is sent more, even while it catches up"))
+        rows.append(Row(limit, "limit for each slave, even while it catches up"))
     if policy.in_sync_replicas > 1:
         rows.append(Row(f"slaveTimeout = {settings.slave_timeout_ms} ms", "the longest wait of a put for slaves"))
     if policy.wait_for_flush:
@@ -155,21 +155,21 @@ def _notes(settings: HaSettings, policy: PutPolicy) -> list[str]:
         own = rules.own_replicas - 1
         notes.append(
             f"RocketMQ {rules.version} itself waits for {_slaves(own) if own else 'no slave'} when inSyncReplicas"
-            " is not written; ours waits for one slave unless inSyncReplicas=1 is written out"
+            " is not written; Slipstream waits for one slave unless inSyncReplicas=1 is written"
         )
         notes.append(DISTINCT)
         if not rules.waits_for_several and settings.in_sync_replicas > 2:
-            asked = "ours waits for all asked for"
-            notes.append(f"{settings.compat} has no inSyncReplicas and is content with one slave; {asked}")
+            asked = "Slipstream waits for all of them"
+            notes.append(f"{settings.compat} has no inSyncReplicas and waits for one slave; {asked}")
     if settings.broker_role == SYNC_MASTER and policy.in_sync_replicas == 1:
         notes.append("inSyncReplicas=1: this SYNC_MASTER acknowledges as an ASYNC_MASTER does")
     if settings.ha_ack_flushed:
-        notes.append(FLUSHED if policy.in_sync_replicas > 1 else "haAckFlushed has no effect: no slave is waited for")
+        notes.append(FLUSHED if policy.in_sync_replicas > 1 else "haAckFlushed has no effect: puts wait for no slave")
     if policy.replicas_min == 1 and policy.in_sync_replicas > 1:
-        notes.append("minInSyncReplicas=1: without a slave in sync the master alone acknowledges")
+        notes.append("minInSyncReplicas=1: without a slave in sync the master acknowledges alone")
     if settings.enable_auto_in_sync_replicas and not policy.replicas_min:
         takes = "compat=5, brokerRole=SYNC_MASTER and enableSlaveActingMaster=true"
-        notes.append(f"enableAutoInSyncReplicas has no effect: it takes {takes}")
+        notes.append(f"enableAutoInSyncReplicas has no effect: it needs {takes}")
     return notes
 
 
@@ -186,4 +186,5 @@ def _now(settings: HaSettings, policy: PutPolicy, in_sync_slaves: int) -> str:
         return f"{there}: a put waits for {_slaves(needed - 1)} now"
     if policy.refuse_without_slave:
         return f"{there}: a put is stored and answered SLAVE_NOT_AVAILABLE now, {needed - 1} needed"
-    return f"{there}: a put waits {settings.slave_timeout_ms} ms now, then is FLUSH_SLAVE_TIMEOUT; {needed - 1} needed"
+    late = f"a put waits {settings.slave_timeout_ms} ms now, then returns FLUSH_SLAVE_TIMEOUT"
+    return f"{there}: {late}; {needed - 1} needed"

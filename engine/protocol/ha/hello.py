@@ -152,11 +152,11 @@ class SlaveGreeting:
         if self.master is None:
             return self._answer(text, fields)
         if self.welcome is not None or not self._hello:
-            raise _malformed("a message that nobody asked for")
+            raise _malformed("an unexpected message")
         self._require_newest()
         is_proved = is_signed(self._secret, b"master", self._hello, text, said)
         if self._secret and not is_proved:
-            why = "the master does not know the secret of haSecretFile, or has none"
+            why = "the master does not have the secret of haSecretFile"
             raise PeerError(CloseReason.SIGNATURE, self._facts.end_offset, why)
         counts_flushed = bool(fields.get("flushed"))
         self.welcome = Welcome(counts_flushed, is_proved, counts_flushed and bool(fields.get("waits", True)))
@@ -165,7 +165,7 @@ class SlaveGreeting:
     def require_known(self) -> None:
         """Raise PeerError for a master without the required proof, or with an older epoch than this log has seen."""
         if self._is_required and (self.welcome is None or not self.welcome.is_signed):
-            why = "the master sends without a proof that it knows the secret (haSecretRequired)"
+            why = "the master did not prove that it knows the secret (haSecretRequired)"
             raise PeerError(CloseReason.SIGNATURE, self._facts.end_offset, why)
         self._require_newest()
 
@@ -222,7 +222,7 @@ class MasterGreeting:
             raise _other_cluster(self._facts.identity, facts.identity, facts.end_offset)
         is_proved = is_signed(self._secret, b"slave", self._challenge, hello, said)
         if not is_proved and (self.is_required or (self._secret and said != UNSIGNED)):
-            why = f"{facts.identity.text} signs with another secret, or with none"
+            why = f"{facts.identity.text} signs with another secret, or with no secret"
             raise PeerError(CloseReason.SIGNATURE, facts.end_offset, why)
         if facts.last_epoch > self._facts.last_epoch:
             self.newer_epoch = facts.last_epoch if is_proved else 0
@@ -277,9 +277,9 @@ def _fields(text: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):
-        raise _malformed("it is no JSON") from None
+        raise _malformed("it is not JSON") from None
     if not isinstance(fields, dict):
-        raise _malformed("it is no object")
+        raise _malformed("it is not an object")
     return fields
 
 
@@ -289,7 +289,7 @@ def _facts_of(fields: dict[str, Any]) -> Facts:
     if not all(isinstance(text, str) and 0 < len(text) <= NAME_CHARACTERS_MAX for text in texts):
         raise _malformed("no names")
     if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
-        raise _malformed("no numbers")
+        raise _malformed("not numbers")
     try:
         epochs = entries_of(fields.get("epochs"))
     except ValueError as wrong:

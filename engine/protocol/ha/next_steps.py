@@ -55,7 +55,7 @@ NEXT = {
 PROGRESS = {
     ReasonCode.DISK: ("the disk failed, is full, or has no room for the next segment", "df -h STORE"),
     ReasonCode.BEHIND: ("connected, but more than haSlaveFallbehindMax behind its master", STATUS),
-    ReasonCode.NO_REPORT: ("connected, and has not yet said how far its log goes", STATUS),
+    ReasonCode.NO_REPORT: ("connected, but has not yet reported the end of its log", STATUS),
 }
 # Where what is to be typed is to be typed on the slave's host, of which the master that tells it has no store.
 AT_THE_SLAVE = {

@@ -49,13 +49,13 @@ class LiveSettings:
         for name, text in wanted.items():
             if name in self._changeable:
                 if text.lower() not in TRUTHS:
-                    raise Refused(ResponseCode.SYSTEM_ERROR, f"{name}: allowed are true and false")
+                    raise Refused(ResponseCode.SYSTEM_ERROR, f"{name}: allowed: true or false")
                 changed[name] = TRUTHS[text.lower()]
             elif name in self._shown:
                 remark = f"{name} cannot change while the name server runs; set it in its file"
                 raise Refused(ResponseCode.NO_PERMISSION, remark)
             else:  # RocketMQ says SUCCESS to any name
-                remark = f"{name}: this name server has no such setting; nothing is changed"
+                remark = f"{name}: this name server has no such setting; nothing was changed"
                 raise Refused(ResponseCode.NO_PERMISSION, remark)
         self.set(changed)
         self.changed |= changed

@@ -132,7 +132,7 @@ class NameServer(Answerer):
             given(request, "__ZONE_NAME"),
         )  # fmt: skip
         names = (who.cluster, who.broker_name, who.address, who.ha_server_address or "-", who.zone_name or "-")
-        no_room = None if all(map(is_name, names)) else "a name in it is none"
+        no_room = None if all(map(is_name, names)) else "a name in it is invalid"
         no_room = no_room or self.routes.no_room_for(who, body, connection)
         if no_room is not None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"register broker failed: {no_room}")
@@ -298,7 +298,7 @@ class NameServer(Answerer):
             raise MalformedFrame(ROUTE, reason.reason) from None
         topic = given(request, "topic") or ""
         if queues and not is_name(topic, TOPIC_BYTES_MAX):
-            raise Refused(ResponseCode.SYSTEM_ERROR, "the topic's name is none")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the topic's name is invalid")
         self.routes.register_topic(topic, queues)
         return self.answered(request)
 
@@ -329,7 +329,7 @@ class NameServer(Answerer):
     def _check_kv(self, namespace: str, key: str, value: str, grown: int, *, is_new: bool) -> None:
         """Raise Refused for a value that may not be kept, or finds no room."""
         if not (is_name(namespace) and is_name(key, TOPIC_BYTES_MAX)):
-            raise Refused(ResponseCode.SYSTEM_ERROR, "namespace or key is no name")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "namespace or key is not a valid name")
         if len(value.encode()) > KV_VALUE_BYTES_MAX:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the value has more than {KV_VALUE_BYTES_MAX} bytes")
         if is_new and len(self.kv) + sum(map(len, self.kv.values())) >= KV_ENTRIES_MAX:

@@ -17,7 +17,7 @@ from store.tables import fastjson
 
 REMOTING_EXCEPTION = "org.apache.rocketmq.remoting.exception.RemotingCommandException"
 NULL_POINTER = "java.lang.NullPointerException"
-FAILED = "the broker failed at this request; its log says why"
+FAILED = "the broker failed to serve this request; its log says why"
 NO_REMARK = "not set any response code"  # what RocketMQ leaves where it forgets to set a code
 
 Json = dict[str, Any]

@@ -153,14 +153,14 @@ class ResponseCode(IntEnum):
 class RequestKind(Enum):
     """The effect of a request on the server that is asked."""
 
-    LOOK = "routes, lists, figures, heartbeats of clients: whoever may connect"
-    TABLES = "what a slave copies from its master: whoever may connect"
-    MESSAGES = "sends, reads and marks messages, as producers and consumers do: whoever may connect"
-    LOG = "what is in the log: whoever may follow it"
+    LOOK = "routes, lists, figures, heartbeats of clients: every client that may connect"
+    TABLES = "tables that a slave copies from its master: every client that may connect"
+    MESSAGES = "sends, reads and marks messages, as producers and consumers do: every client that may connect"
+    LOG = "content of the log: addresses that may follow it"
     SETTINGS = "reads settings: administrators"
     CHANGE = "changes or deletes: administrators"
-    REGISTRATION = "what a broker says of itself to a name server: brokers"
-    PUSH = "what a broker says to its clients: a server answers that it does not know it"
+    REGISTRATION = "what a broker sends to a name server: brokers"
+    PUSH = "what a broker sends to its clients: a server answers that it does not know the code"
 
 
 _BY_KIND = {

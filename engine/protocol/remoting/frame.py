@@ -54,7 +54,7 @@ OTHER = LANGUAGES.index("OTHER")
 
 
 class MalformedFrame(Exception):
-    """Raised when bytes are no remoting frame; the connection must be closed, since nothing behind can be trusted.
+    """Raised for bytes that are not a remoting frame; the connection must be closed.
 
     Next: `slipstream doctor HOST:PORT`: is that the `listenPort` of a broker, and TLS on both sides or on neither?
     """
@@ -62,7 +62,7 @@ class MalformedFrame(Exception):
     code = "REMOTING_FRAME"
 
     def __init__(self, what: str, reason: str) -> None:
-        super().__init__(f"{what}: {reason}; the peer does not speak RocketMQ's remoting, or bytes were lost: hang up")
+        super().__init__(f"{what}: {reason}; the peer does not speak RocketMQ's remoting, or bytes were lost: closed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def decode(frame: bytes | memoryview) -> RemotingCommand:
     word = int.from_bytes(view[:LENGTH_BYTES])
     kind, header_bytes = word >> 24, word & 0xFFFFFF
     if header_bytes > HEADER_BYTES_MAX or header_bytes > len(view) - LENGTH_BYTES:
-        raise MalformedFrame(f"frame of {len(view)} bytes", f"its header says to have {header_bytes}")
+        raise MalformedFrame(f"frame of {len(view)} bytes", f"its header claims {header_bytes}")
     header, body = bytes(view[LENGTH_BYTES : LENGTH_BYTES + header_bytes]), view[LENGTH_BYTES + header_bytes :]
     if kind == Serialize.JSON:
         return _decode_json(header, body)
@@ -215,12 +215,12 @@ def _decode_binary(header: bytes, body: memoryview) -> RemotingCommand:
         (ext_bytes,) = _I32.unpack_from(header, at)
         at += _I32.size
         if ext_bytes < 0 or at + ext_bytes > len(header):
-            raise MalformedFrame("binary header", f"its fields say to have {ext_bytes} bytes")
+            raise MalformedFrame("binary header", f"its fields claim {ext_bytes} bytes")
         ext, end = {}, at + ext_bytes
         while at < end:
             (key_bytes,) = _I16.unpack_from(header, at)
             if key_bytes < 0 or at + _I16.size + key_bytes > end:
-                raise MalformedFrame("binary header", f"a field's name says to have {key_bytes} bytes")
+                raise MalformedFrame("binary header", f"a field's name claims {key_bytes} bytes")
             name = header[at + _I16.size : at + _I16.size + key_bytes].decode()
             value, at = _binary_text(header, at + _I16.size + key_bytes)
             ext[name] = value or ""
@@ -236,7 +236,7 @@ def _binary_text(header: bytes, at: int) -> tuple[str | None, int]:
     (count,) = _I32.unpack_from(header, at)
     at += _I32.size
     if count < 0 or at + count > len(header):
-        raise MalformedFrame("binary header", f"a text says to have {count} bytes")
+        raise MalformedFrame("binary header", f"a text claims {count} bytes")
     return header[at : at + count].decode() or None, at + count
 
 
@@ -254,7 +254,7 @@ class FrameSplitter:
         while len(self._buffer) - at >= LENGTH_BYTES:
             (length,) = _I32.unpack_from(self._buffer, at)
             if not LENGTH_BYTES <= length <= self._frame_bytes_max:
-                raise MalformedFrame("frame", f"its length says {length}, allowed are 4 to {self._frame_bytes_max}")
+                raise MalformedFrame("frame", f"its length is {length}, allowed are 4 to {self._frame_bytes_max}")
             if len(self._buffer) - at - LENGTH_BYTES < length:
                 break
             with memoryview(self._buffer) as view:

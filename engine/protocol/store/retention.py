@@ -104,7 +104,7 @@ class Policy(NamedTuple):
 
     def _usage_text(self, disk: str, percent: int) -> str:
         if percent < 0:
-            return f"how full the disk of the {disk} is cannot be told"
+            return f"the usage of the disk of the {disk} is unknown"
         return f"the disk of the {disk} is used to {percent} %, above diskMaxUsedSpaceRatio {self.max_used_percent} %"
 
     def trigger(self, local_hour: int, usage: Usage, no_room: bool) -> Trigger:
@@ -112,7 +112,7 @@ class Policy(NamedTuple):
         space = self.space_trigger(usage)
         at_once = self.clean_forcibly and (space.at_once or no_room)
         if no_room:
-            return Trigger("a segment finds no room on the disk", at_once)
+            return Trigger("the disk has no room for a segment", at_once)
         if space.reason:
             return Trigger(space.reason, at_once)
         if local_hour in self.delete_when_hours:
@@ -194,7 +194,7 @@ class LogCleaner:
             self.round_at_ms = next_ms if next_ms > now_ms else now_ms + interval_ms
             trigger = self.policy.trigger(local_hour, usage, no_room)
             if self._is_asked and not trigger.reason:
-                trigger = trigger._replace(reason="an administrator asks for it")
+                trigger = trigger._replace(reason="an administrator asked for it")
             self._is_asked, self._round = False, _Round(trigger, 0, now_ms)
         if self._round is None or now_ms < self._round.due_ms:
             return None
@@ -234,7 +234,7 @@ class LogCleaner:
         self._redeleted_ms = now_ms
         if first is None or self._condemned is None or self._condemned[0] != first.base_offset:
             return None
-        return self._destroy(first, now_ms, needed, "left by a round before, tried again")
+        return self._destroy(first, now_ms, needed, "left by an earlier round, retried")
 
     def _destroy(self, first: LogFile, now_ms: int, needed: _Needed, reason: str) -> Verdict | None:
         """Condemn the file, or delete it; None when nothing changes for one that is held."""

@@ -53,7 +53,7 @@ def _object(value: Value, name: str, path: str) -> Value:
     """A part of a file that is an object, or nothing. Raises MalformedConfig."""
     fields = value.get(name)
     if not isinstance(fields, dict | None):
-        raise MalformedConfig(path, f"{name} is no object")
+        raise MalformedConfig(path, f"{name} is not an object")
     return dict(fields or {})
 
 

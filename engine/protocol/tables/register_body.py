@@ -89,7 +89,7 @@ def _fits(text: str, bytes_max: int) -> bool:
 
 def _name(text: object, what: str, bytes_max: int = NAME_BYTES_MAX) -> str:
     if not is_name(text, bytes_max):
-        raise ValueError(f"{what} is no name: printable, of 1 to {bytes_max} bytes")
+        raise ValueError(f"{what} is not a name: printable, of 1 to {bytes_max} bytes")
     return str(text)
 
 
@@ -129,7 +129,7 @@ def _servers(fields: Any) -> tuple[str, ...]:
 
 def _check_count(count: int, count_max: int, what: str) -> None:
     if not 0 <= count <= count_max:
-        raise ValueError(f"it says to have {count} {what}, allowed are 0 to {count_max}")
+        raise ValueError(f"it claims {count} {what}, allowed are 0 to {count_max}")
 
 
 def _topic(name: str, config: Mapping[str, Any]) -> TopicConfig:
@@ -191,7 +191,7 @@ class _Parts:
 
     def _take(self, count: int) -> bytes:
         if not 0 <= count <= len(self._data) - self._at:
-            raise ValueError(f"a part says to have {count} bytes, {len(self._data) - self._at} are left")
+            raise ValueError(f"a part claims {count} bytes, {len(self._data) - self._at} are left")
         self._at += count
         return self._data[self._at - count : self._at]
 

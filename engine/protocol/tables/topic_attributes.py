@@ -17,7 +17,7 @@ MESSAGE_TYPE, MIXED = "message.type", "MIXED"
 
 
 class WrongChange(Exception):
-    """Raised for a change that may not be; the text is RocketMQ's.
+    """Raised for a change that is not allowed; the text is RocketMQ's.
 
     Next: `slipstream admin topicList`; give an attribute that may be changed, with a value that the text allows.
     """
@@ -51,9 +51,9 @@ class Attribute(NamedTuple):
 
 ATTRIBUTES = {
     "queue.type": Attribute(False, ("SimpleCQ", "BatchCQ")),
-    "cleanup.policy": Attribute(False, ("COMPACTION", "DELETE"), "DELETE", "this broker compacts no topic"),
+    "cleanup.policy": Attribute(False, ("COMPACTION", "DELETE"), "DELETE", "this broker does not compact topics"),
     MESSAGE_TYPE: Attribute(True, ("UNSPECIFIED", "TRANSACTION", "FIFO", MIXED, "DELAY", "NORMAL")),
-    "reserve.time": Attribute(True, (), "-1", "this broker keeps every topic as long as fileReservedTime says"),
+    "reserve.time": Attribute(True, (), "-1", "this broker keeps every topic for fileReservedTime"),
 }
 
 

@@ -64,8 +64,9 @@ class Administration(Part):
             config = context.metadata.groups.get(group)
             if config is not None and config["consumeEnable"]:
                 log.warning(
-                    "group %s is %d bytes behind the log's end: it may not consume any more until an administrator"
-                    " says so (disableConsumeIfConsumerReadSlowly, consumerFallbehindThreshold)", group, behind,
+                    "group %s is %d bytes behind the log's end: it may not consume again until an"
+                    " administrator allows it (disableConsumeIfConsumerReadSlowly, consumerFallbehindThreshold)",
+                    group, behind,
                 )  # fmt: skip
                 context.metadata.set_group({**config, "consumeEnable": False}, wall_ms())
 

@@ -30,7 +30,7 @@ class ClientOverview(AdminPart):
         groups = sorted(name for name in names if wanted is None or name == wanted)
         places = {group: self._places(group) for group in groups}
         if sum(map(len, places.values())) > QUEUES_MAX:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "too many queues for one answer: ask for one group")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "too many queues for one answer: name one group")
         listed = [self._group(group) for group in groups]
         queues = await self.pool.run(lambda: {group: self._read(at, now_ms) for group, at in places.items()})
         body = {"clients": self._all(now_ms), "groups": [{**one, "queues": queues[one["group"]]} for one in listed]}

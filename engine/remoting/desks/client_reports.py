@@ -116,7 +116,7 @@ class ClientReports(AdminPart):
         try:
             _host, offset = parse_message_id(shown(message_id))
         except InvalidMessage:
-            raise Thrown(f"java.lang.NumberFormatException: {shown(message_id)[:64]!r} is no message id") from None
+            raise Thrown(f"java.lang.NumberFormatException: {shown(message_id)[:64]!r} is not a message id") from None
         record = await self.pool.run(self.store.records.at, offset)
         if record is None:
             call = "org.apache.rocketmq.store.SelectMappedBufferResult.getSize()"

@@ -158,14 +158,14 @@ class OffsetDesk(Part):
         try:
             before = self.context.metadata.commit_offset(group, topic, queue_id, offset, now_ms)
         except NoRoom as no_room:
-            self._seldom.tell("an offset of %s in %s is not kept: %s", group, topic, no_room)
+            self._seldom.tell("an offset of %s in %s was not stored: %s", group, topic, no_room)
             raise Refused(ResponseCode.SYSTEM_BUSY, str(no_room)) from None
         if self.context.is_slave:
             self.context.metadata.give_offset(group, topic, queue_id, offset)
         if before is not None and offset < before:
             self._went_back = True
             self.context.metadata.changed.add(CONSUMER_OFFSETS)
-            what = "%s sets %s back from %d to %d in queue %d of topic %s"
+            what = "%s moves %s back from %d to %d in queue %d of topic %s"
             self._seldom.tell(what, host, group, before, offset, queue_id, topic)
 
     async def _query(self, request: RemotingCommand, _channel: int, _now_ms: int) -> RemotingCommand:

@@ -128,7 +128,7 @@ class QueueReports(AdminPart):
                 groups[group].append((topic, self._places(group, [topic], "writeQueueNums")))
                 count += len(groups[group][-1][1])
         if count > QUEUES_MAX:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"{count} queues are too many for one answer: ask for each group")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{count} queues are too many for one answer: name one group")
         tables = await self.pool.run(self._of_groups, groups)
         address = f"{self.context.config.broker_ip1}:{self.context.config.listen_port}"
         return self.answered(request, body=admin_bodies.broker_consume_stats(tables, address, self.line))

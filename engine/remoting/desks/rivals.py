@@ -116,7 +116,7 @@ class Rivals(Part):
             if not self._has_yielded:
                 waiting.publish(self.context.board.rivals_asked_ms, began_ms)
         except (StoreError, OSError) as error:
-            self._lines.tell("masters asked for", monotonic_ms(), "who else is the master cannot be asked: %s", error)
+            self._lines.tell("masters asked for", monotonic_ms(), "cannot ask for other masters: %s", error)
         finally:
             self._is_asking = False
 
@@ -161,7 +161,7 @@ class Rivals(Part):
     def _step_down(self, master: fencing.Master) -> None:
         board, extent = self.context.board, master.extent
         log.error(
-            "%s at %s is the master of epoch %d: this broker takes no more messages, and becomes its slave",
+            "%s at %s is the master of epoch %d: this broker accepts no more messages and becomes its slave",
             extent.identity, master.address, extent.epoch,
         )  # fmt: skip
         waiting.raise_to(board.fenced_by_epoch, extent.epoch)
@@ -193,7 +193,7 @@ class Rivals(Part):
         if noted != self._noted:
             rival_note.write(self.context.board.directory, noted)
             for one in noted:
-                said = "%s at %s is a master, too, of epoch %d (%s)"
+                said = "%s at %s is also a master, of epoch %d (%s)"
                 log.warning(said, one.broker, one.address, one.epoch, one.verdict)
         self._noted = noted
 
@@ -218,7 +218,7 @@ class Rivals(Part):
         before = role_request.read(directory)
         if before is not None and before.broker != wanted.broker:
             raise Refused(
-                ResponseCode.NO_PERMISSION, f"this master steps down for {before.broker or 'an operator'} already"
+                ResponseCode.NO_PERMISSION, f"this master is already stepping down for {before.broker or 'an operator'}"
             )  # fmt: skip
         role_request.write(directory, wanted)
         return self.answered(request)
@@ -228,7 +228,7 @@ class Rivals(Part):
         epoch = whole_number(request, "epoch", 1, EPOCH_MAX)
         broker, master = (required(request, name) for name in ("broker", "master"))
         if self.context.is_slave:
-            raise Refused(ResponseCode.NO_PERMISSION, "this broker is a slave already")
+            raise Refused(ResponseCode.NO_PERMISSION, "this broker is already a slave")
         name, _colon, _number = broker.rpartition(":")
         is_whole = name == self.context.config.broker_name and len(master) <= TEXT_MAX and master.isprintable()
         if epoch is None or not is_whole:

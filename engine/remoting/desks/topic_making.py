@@ -60,7 +60,7 @@ class TopicMaking(Part):
             auto_create=self.context.config.auto_create_topic_enable,
         )  # fmt: skip
         if made is None:
-            what = "topic %s, which %s sent to, was not made: %s is not to be inherited from"
+            what = "topic %s, to which %s sent a message, was not created: %s is not a template"
             self._seldom.tell(what, topic, fields["remote"], fields["defaultTopic"], level=logging.WARNING)
         return await self._made(made)
 
@@ -74,9 +74,9 @@ class TopicMaking(Part):
         if config is None:
             return {}
         if len(self.context.metadata.topics) >= TOPICS_MAX:
-            self._seldom.tell("topic %s was not made: there are %d", config["topicName"], TOPICS_MAX)
+            self._seldom.tell("topic %s was not created: %d topics exist, the limit", config["topicName"], TOPICS_MAX)
             return {}
-        log.info("topic %s is made by a message", config["topicName"])
+        log.info("topic %s created by a message", config["topicName"])
         self.context.metadata.set_topic(config, wall_ms())
         await self._saved()
         await self.context.registrar.registered(REGISTERED_SECONDS)

@@ -197,7 +197,7 @@ class BrokerFiles:
                 numbers = [int(name) for name in _names(self._queues / topic) if name.isdecimal()]
                 served.note([(topic, max(numbers, default=0))], in_use=True)
                 served.save(now_ms)
-                log.info("topic %s was deleted and is made again: messages came for it", topic)
+                log.info("topic %s was deleted and is created again: messages arrived for it", topic)
         for topic in [topic for topic in self._counts if topic not in self.metadata.gone_topics]:
             del self._counts[topic]
 
@@ -359,7 +359,7 @@ class BrokerFiles:
         said, (reason, told_ms) = str(written.error), self._write_errors.get(written.name, ("", 0))
         if said != reason or now_ms - told_ms >= TELL_AGAIN_MS:
             self._write_errors[written.name] = said, now_ms
-            log.error("%s: cannot be written: %s; it is tried again", self.directory / written.name, said)
+            log.error("%s: cannot be written: %s; will retry", self.directory / written.name, said)
 
     def close(self) -> None:
         """Stop the threads; call it after the last `save`."""

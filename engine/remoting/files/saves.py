@@ -18,7 +18,7 @@ class NotSaved(Exception):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"{name} cannot be written: {reason}; the change is in use, but not on disk until that is possible"
+            f"{name} cannot be written: {reason}; the change is in effect, but not on disk yet"
         )
 
 

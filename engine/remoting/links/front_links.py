@@ -199,7 +199,7 @@ class FrontLinks:
             try:
                 yield from self._tellings[0]
             except Exception:  # the others are to be heard of
-                self._seldom.tell("a table could not be said", level=logging.ERROR, error=True)
+                self._seldom.tell("a table could not be sent to a front", level=logging.ERROR, error=True)
             self._tellings.popleft()
 
     def end_replay(self) -> None:
@@ -233,7 +233,7 @@ class FrontLinks:
     def _put(self, front: int, kind: Kind, number: int, body: bytes | Json = b"") -> bool:
         is_put = self._pipes[front].send(kind, number, body)
         if not is_put:
-            self._seldom.tell("front %d takes nothing from us: what it was to hear is lost", front)
+            self._seldom.tell("front %d reads nothing: messages to it are lost", front)
         return is_put
 
     # in

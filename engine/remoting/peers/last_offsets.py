@@ -37,10 +37,10 @@ async def take_over(address: str, metadata: Metadata, directory: Path, how: Rene
     try:
         theirs = await _asked(link, RequestCode.GET_ALL_CONSUMER_OFFSET)
         if await in_slices(raise_offsets(metadata, theirs)):
-            log.info("consumers' offsets are raised to those of the master before, %s", address)
+            log.info("consumers' offsets raised to those of the previous master, %s", address)
         delays = delays_of(await _asked(link, RequestCode.GET_ALL_DELAY_OFFSET))
     except (NoAnswer, StoreError) as error:
-        log.warning("offsets stay as they were copied last: %s", error)
+        log.warning("offsets are those of the last copy: %s", error)
     finally:
         link.close()
         with suppress(IpcError):  # only some roles of a broker, in one process

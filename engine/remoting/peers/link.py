@@ -48,7 +48,7 @@ class RemotingLink:
             self.close()
             place = host_port(self.address)
             if place is None:
-                raise ValueError("no address of the form host:port")
+                raise ValueError("not an address of the form host:port")
             context = self._how.current() if self._how else None
             self._streams = await asyncio.open_connection(*place, ssl=context)
         reader, writer = self._streams
@@ -59,7 +59,7 @@ class RemotingLink:
             for answer in map(decode, splitter.feed(data)):
                 if answer.is_response and answer.opaque == request.opaque:
                     return answer
-        raise ConnectionError("it hung up")
+        raise ConnectionError("it closed the connection")
 
     async def tell(self, request: RemotingCommand) -> None:
         """Send what nobody answers, if there is a connection. Raises NoAnswer."""

@@ -12,7 +12,7 @@ ANSWER_SECONDS = 30.0  # 64 MiB from a slow disk
 
 
 class NotOurs(EngineError):
-    """Raised when a peer does not know Slipstream's own requests: a RocketMQ broker, or an older Slipstream.
+    """Raised when a peer does not know a request of Slipstream: a RocketMQ broker, or an older Slipstream.
 
     Next: `slipstream log diff STORE COPY` with a copy of the other side's `commitlog` directory.
     """
@@ -21,8 +21,8 @@ class NotOurs(EngineError):
 
     def __init__(self, address: str) -> None:
         super().__init__(
-            f"{address}: this broker does not know the request (RocketMQ's do not); copy its commitlog directory to"
-            " this host and give the directory that holds it, or compare two copies by `slipstream log diff`"
+            f"{address}: this broker does not know the request (RocketMQ brokers do not); copy its commitlog directory"
+            " to this host and give the directory that holds it, or compare two copies with `slipstream log diff`"
         )
 
 

@@ -91,13 +91,14 @@ class MasterTables:
     def _follow(self, master_address: str | None) -> None:
         """Ask this master for its tables from now on; nobody, while the name servers know of none."""
         if master_address is not None and not slave_synchronize.is_address(master_address):
-            self._lines.tell("addresses of masters", monotonic_ms(), "the master's address %r is none", master_address)
+            what = "the master's address %r is invalid"
+            self._lines.tell("addresses of masters", monotonic_ms(), what, master_address)
             master_address = None
         if master_address == f"{self._config.broker_ip1}:{self._config.listen_port}":
             master_address = None  # ourselves
         if master_address == self.address:
             return
-        log.info("the master's tables are asked for at %s", master_address or "nobody: no name server knows a master")
+        log.info("copying the master's tables from %s", master_address or "unknown: no name server knows a master")
         self.address = master_address
         for link in self._links.values():
             link.close()
@@ -111,12 +112,12 @@ class MasterTables:
             packed = addresses.pack(str(answers[0][4][0]), int(port))
         except (OSError, ValueError) as error:
             if self._unresolved != address:
-                log.warning("the master's HA address %r is none: %s; it is tried again", address, error)
+                log.warning("the master's HA address %r is invalid: %s; will retry", address, error)
             self._unresolved = address
             return
         self._unresolved = None
         if packed != address_cursors.read(self._board.ha_server_address):
-            log.info("the master sends its log from %s", address)
+            log.info("the master's HA address is %s", address)
             address_cursors.publish(self._board.ha_server_address, str(answers[0][4][0]), int(port))
 
     async def _ask_master(self, questions: list[slave_synchronize.Question]) -> None:
@@ -169,8 +170,8 @@ class MasterTables:
                 answer = await link.ask(_request(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
                 if answer.code:
                     self._lines.tell(
-                        "offsets that a master does not take", monotonic_ms(),
-                        "the master at %s does not take an offset of group %s in %s: code %d, %s", link.address, key[1],
+                        "offsets that a master does not accept", monotonic_ms(),
+                        "the master at %s refuses an offset of group %s in %s: code %d, %s", link.address, key[1],
                         key[0], answer.code, (answer.remark or "")[:SAID_CHARACTERS_MAX],
                     )  # fmt: skip
                     continue

@@ -41,7 +41,7 @@ class Acceptor:
                 if error.errno in BROKEN:
                     raise
                 if error.errno in NO_ROOM:
-                    self._seldom.tell("a connection cannot be accepted for want of room: %s", error.strerror)
+                    self._seldom.tell("a connection cannot be accepted: %s", error.strerror)
                     self._make_room()
                     self._loop.remove_reader(self._listening)
                     self._paused = self._loop.call_later(PAUSE_SECONDS, self._go_on)

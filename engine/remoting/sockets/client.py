@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 READ_BYTES = 64 * 1024
 ERRNO = re.compile(r"\[Errno ([0-9]{1,4})\]")
-HUNG_UP = "it hung up, as one does that stops, or whose remotingAllowList does not list this host"
-BY_PROTOCOL = {False: ", or that takes TLS only", True: ", or that does not accept our certificate; its log says why"}
+HUNG_UP = "it closed the connection: it is stopping, or its remotingAllowList does not list this host"
+BY_PROTOCOL = {False: ", or it accepts only TLS", True: ", or it does not accept our certificate; its log says why"}
 
 
 class PeerUnreachable(EngineError):
-    """Raised when there is no answer: no connection, none in time, or the peer hung up.
+    """Raised when a peer gives no answer: no connection, a timeout, or the peer closed the connection.
 
     Next: `slipstream doctor HOST:PORT`; is it running, and is this its `listenPort`?
     """
@@ -49,15 +49,15 @@ def _words(reason: object) -> object:
 
 
 class PeerRefused(EngineError):
-    """Raised when the answer is a refusal; `response_code` is RocketMQ's.
+    """Raised when a peer refuses a request; `response_code` is RocketMQ's.
 
-    Next: read the answer's text: with code 16 set the allow list that it names, else look into that broker's log.
+    Next: read the answer's text; with code 16 set the allow list that it names, else read that broker's log.
     """
 
     code = "PEER_REFUSED"
 
     def __init__(self, address: str, asked: int, answer: RemotingCommand) -> None:
-        super().__init__(f"{address}: request {asked} is answered with code {answer.code}: {answer.remark}")
+        super().__init__(f"{address}: request {asked} was answered with code {answer.code}: {answer.remark}")
         self.response_code, self.remark = answer.code, answer.remark
 
 
@@ -88,7 +88,7 @@ class RemotingClient:
             if self._socket is None:
                 place = host_port(self.address)
                 if place is None:
-                    raise ValueError("no address of the form host:port")
+                    raise ValueError("not an address of the form host:port")
                 self._socket = self._connected(*place)
                 self._splitter = FrameSplitter()
             self._socket.sendall(encode(request))

@@ -68,10 +68,10 @@ class Connections:
         if len(self._table) >= self._bounds.connections:
             goes = self._who_goes()
             if goes is None:
-                self._seldom.tell("%s: refused, there are %d connections and all are in use", peer, len(self._table))
+                self._seldom.tell("%s: refused, all %d connections are in use", peer, len(self._table))
                 return None
             self._seldom.tell(
-                "there are %d connections: %s, silent for %.0f s, is hung up on for %s",
+                "%d connections, the limit: closed %s, silent for %.0f s, to admit %s",
                 len(self._table), goes.peer, time.monotonic() - goes.heard_at, peer,
             )  # fmt: skip
             self.hang_up(goes)
@@ -111,7 +111,7 @@ class Connections:
         while self._bytes > self._bounds.bytes_in_flight and connection.number in self._table:
             goes = self._slowest() or connection
             self._seldom.tell(
-                "%d bytes are in flight, %d are allowed: %s, who holds %d of them, is hung up on",
+                "%d bytes are in flight, %d are allowed: closed %s, which holds %d of them",
                 self._bytes, self._bounds.bytes_in_flight, goes.peer, goes.bytes_held,
             )  # fmt: skip
             self.hang_up(goes)

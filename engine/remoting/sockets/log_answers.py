@@ -94,9 +94,9 @@ class LogAnswers(Answerer):
         try:
             wanted = wanted_of(request, low, high, log_ranges.BYTES_MAX, log_ranges.PARTS_MAX)
             if (wanted.start, wanted.end) in OWN_QUESTIONS:
-                raise Refused(ResponseCode.NO_PERMISSION, "this broker asks that itself, whoever hands it on")
+                raise Refused(ResponseCode.NO_PERMISSION, "this is a request of this broker, sent back to it")
             if self._waiting >= WAITING_MAX:
-                raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "too many digests are asked for at once")
+                raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "too many requests for digests at once")
             digests = await self._made(wanted)
         except Refused as refused:
             answer = self.answered(request, refused.code, refused.remark)

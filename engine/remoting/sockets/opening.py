@@ -135,7 +135,7 @@ class Opening:
                 return await self._shake_hands(arrival, peer, protocol)
             if self._how.refuses_plaintext:
                 self._on_outcome(TlsOutcome.PLAINTEXT_REFUSED)
-                self._seldom.tell("%s: plaintext, and only TLS is served here (tls.server.mode=enforcing)", peer)
+                self._seldom.tell("%s: closed, it sent plaintext, only TLS is served (tls.server.mode=enforcing)", peer)
                 raise Refused
             return await self._connect(arrival, None, protocol)
         except BaseException:
@@ -147,7 +147,7 @@ class Opening:
         if data[0] != tls.HELLO or self._how.context is not None:
             return False
         self._on_outcome(TlsOutcome.TLS_REFUSED)
-        self._seldom.tell("%s: TLS, and none is served here: %s", peer, self._why_none)
+        self._seldom.tell("%s: closed, it asked for TLS, but TLS is not served: %s", peer, self._why_none)
         return True
 
     @property
@@ -163,7 +163,7 @@ class Opening:
         while len(self._shaking) >= HANDSHAKES_MAX:
             oldest = next(iter(self._shaking))
             del self._shaking[oldest]
-            self._seldom.tell("%d TLS handshakes at once: the oldest are hung up on", HANDSHAKES_MAX)
+            self._seldom.tell("%d TLS handshakes at once: closed the oldest", HANDSHAKES_MAX)
             oldest.abort()
         last_words, spare = tls.SpokenContext.collect(), arrival.sock.dup()
         self._shaking[arrival] = None
@@ -171,7 +171,7 @@ class Opening:
             transport = await self._connect(arrival, self._how.context.current(), protocol)
         except (OSError, TimeoutError) as error:
             self._on_outcome(TlsOutcome.FAILED)
-            self._seldom.tell("%s: no TLS: %s", peer, tls.words_of(error))
+            self._seldom.tell("%s: TLS failed: %s", peer, tls.words_of(error))
             with suppress(OSError):
                 spare.send(b"".join(last_words))
             raise Refused from None

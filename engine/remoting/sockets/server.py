@@ -133,13 +133,13 @@ class RemotingServer:
             writer.close()
             await asyncio.wait_for(writer.wait_closed(), WRITE_SECONDS)  # it may still read
         except TimeoutError:
-            self._seldom.tell("%s: silent, too slow, or it does not read: closed", peer, level=logging.INFO)
+            self._seldom.tell("%s: closed, it was silent, too slow, or did not read", peer, level=logging.INFO)
         except MalformedFrame as malformed:
             self._seldom.tell("%s: %s: %s", peer, malformed.code, malformed)
         except OSError as error:  # the connection's, TLS's included
             log.debug("%s: %s", peer, error)
         except Exception:
-            self._seldom.tell("%s: its request failed; it is hung up on", peer, level=logging.ERROR, error=True)
+            self._seldom.tell("%s: closed, its request failed", peer, level=logging.ERROR, error=True)
         finally:
             self._connections.hang_up(connection)
             self._on_close(connection.number)

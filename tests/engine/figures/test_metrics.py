@@ -232,7 +232,7 @@ def test_silent_connections_make_room_for_those_that_ask(pair: tuple[LocalBroker
     for sock in silent:
         sock.close()
     assert get(pair[1])[0] == 200
-    lines = pair[1].log.read_text().count("connections for metrics: the oldest is hung up on")
+    lines = pair[1].log.read_text().count("connections for metrics, the limit: closed the oldest")
     assert 1 <= lines <= 3
 
 

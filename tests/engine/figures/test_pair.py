@@ -33,7 +33,7 @@ def of_kind(board: Board, store: Path, reason: str, role: str = "SYNC_MASTER") -
     [
         (Verdict.OLDER, "of the older epoch 3", "there `slipstream demote STORE --master HOST:PORT`"),
         (Verdict.YIELD, "is the newer master", "here `slipstream demote {store} --master 10.0.0.1:10912`"),
-        (Verdict.UNPROVEN, "does not prove it", "if so, here `slipstream demote {store} --master 10.0.0.1:10912`"),
+        (Verdict.UNPROVEN, "without proof", "if so, here `slipstream demote {store} --master 10.0.0.1:10912`"),
         (Verdict.EQUAL, "this master, of epoch 3", "stop one"),
     ],
 )

@@ -78,7 +78,7 @@ def check_told(slave: LocalBroker, capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"UNREADABLE +the dispatcher was given up", capsys.readouterr().out)
     assert cli.run_command(["ha", "status", str(slave.store)]) == ExitCode.FOUND
     out = capsys.readouterr().out
-    assert "PROBLEM: the dispatcher died at the same place" in out and "CORRUPT_RECORD" in out
+    assert "PROBLEM: the dispatcher died repeatedly at the same place" in out and "CORRUPT_RECORD" in out
     assert "does not acknowledge" in out
     assert cli.run_command(["status", "--json", str(slave.store)]) == ExitCode.FOUND
     assert len(json.loads(capsys.readouterr().out)["problems"]) == 2

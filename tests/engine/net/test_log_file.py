@@ -148,7 +148,7 @@ def test_a_full_disk_is_said_once_and_what_is_lost_is_counted(
     lost = f"(before this 2 lines of process {os.getpid()} could not be written)"
     assert path.read_text().splitlines() == ["fits", "does no", lost, "there is room", "and more"]
     said = capsys.readouterr().err
-    assert said == f"slipstream: the log {path} cannot be written: No space left on device; make room\n"
+    assert said == f"slipstream: the log {path} cannot be written: No space left on device; free some disk space\n"
 
 
 def test_json_is_a_line_with_all_that_is_known() -> None:

@@ -27,11 +27,11 @@ def own(authority: Authority) -> Issued:
 
 
 def test_an_enforcing_port_needs_a_certificate(tmp_path: Path) -> None:
-    with pytest.raises(tls.TlsUnusable, match=r"no certificate; give tls\.config\.file"):
+    with pytest.raises(tls.TlsUnusable, match=r"no certificate is configured; give tls\.config\.file"):
         tls.server_tls(TlsMode.ENFORCING, None)
     with pytest.raises(tls.TlsUnusable, match="no certificate for a server"):
         tls.server_tls(TlsMode.ENFORCING, tls_file(tmp_path / "empty"))
-    with pytest.raises(tls.TlsUnusable, match="nothing says whom to trust"):
+    with pytest.raises(tls.TlsUnusable, match="no trusted certificates are configured"):
         tls.client_tls(True, None)
 
 
@@ -71,7 +71,7 @@ def test_in_test_mode_a_server_makes_its_own_certificate(
 ) -> None:
     testing = tls_file(tmp_path / "testing", test_mode_enable="true")
     served = tls.server_tls(TlsMode.ENFORCING, testing)
-    assert served.context is not None and "for tests alone" in caplog.text
+    assert served.context is not None and "for tests only" in caplog.text
     server, client = served.context.current(), tls.of_client(load(testing))
     wires = [ssl.MemoryBIO() for _ in range(2)]
     ends = [
@@ -115,7 +115,7 @@ def test_without_test_mode_no_certificate_is_made(tmp_path: Path) -> None:
     ("kind", "says"),
     [
         ("no file", "nothing.pem: cannot be read: No such file or directory"),
-        ("no PEM", "text.pem with .*: no certificate and key"),
+        ("no PEM", "text.pem with .*: certificate and key cannot be used"),
         ("another key", "KEY_VALUES_MISMATCH"),
     ],
 )

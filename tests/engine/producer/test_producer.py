@@ -168,7 +168,7 @@ def test_a_batch_much_larger_than_the_ring_arrives_whole(broker: LocalBroker) ->
         ("a separator", {"properties": {"a": "b\x02c"}}, "separate properties"),
         ("an empty value", {"properties": {"a": ""}}, "without a value"),
         ("an empty tag", {"tags": ""}, "without a value"),
-        ("tags given twice", {"properties": {"TAGS": "x"}}, "an argument of its own"),
+        ("tags given twice", {"properties": {"TAGS": "x"}}, "its own argument"),
         ("too many properties", {"properties": {"a": "x" * 40_000}}, "32767"),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_writer_that_does_not_answer_is_a_timeout_and_the_message_may_still_co
     board = board_of(broker.store)
     with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         producer.send("late", b"first", queue_id=0)
-        with Stopped(board, "writer"), pytest.raises(SendTimeout, match="may yet be appended"):
+        with Stopped(board, "writer"), pytest.raises(SendTimeout, match="may still be appended"):
             producer.send("late", b"second", queue_id=0, timeout=0.05)
         assert producer.send("late", b"third", queue_id=0, timeout=DEADLINE_SECONDS).queue_offset == 2
 

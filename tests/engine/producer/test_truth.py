@@ -68,7 +68,7 @@ def test_a_timeout_says_whether_the_message_may_still_come(broker: LocalBroker) 
                 lambda: producer.send_async("late", b"fourth", queue_id=0, timeout=0.05).result(DEADLINE_SECONDS),
                 lambda: producer.flush(timeout=0.05),
             ):
-                with pytest.raises(SendTimeout, match="may yet be appended") as late:
+                with pytest.raises(SendTimeout, match="may still be appended") as late:
                     call()
                 assert late.value.may_be_appended
         producer.flush(timeout=DEADLINE_SECONDS)

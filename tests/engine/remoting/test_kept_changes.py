@@ -277,7 +277,7 @@ def test_a_silent_name_server_is_not_waited_for_for_ever(
             turn_until(server, answer.done)
             assert (told := answer.result()) is not None and told.code == 0
             assert CHANGES["topic"][1](lambda name: json_files.read(store_dir / "config" / name))
-    assert f"127.0.0.1:{silent_at} does not know of an administrator's change" in caplog.text
+    assert f"127.0.0.1:{silent_at} did not confirm an administrator's change" in caplog.text
 
 
 def test_an_answered_change_is_there_after_a_power_cut(

@@ -122,14 +122,14 @@ def test_a_name_servers_file_is_taken_key_by_key(tmp_path: Path) -> None:
     file.write_text("listenPort=1234\nbindAddress=127.0.0.2\nserverWorkerThreads=8\norderMessageEnable=true\n")
     found, warnings = load(file)
     assert found == {"port": 1234, "host": "127.0.0.2", "order_message_enable": True}
-    assert warnings == [f"{file}:3: serverWorkerThreads: a name server of ours does not use it; accepted"]
+    assert warnings == [f"{file}:3: serverWorkerThreads: a Slipstream name server does not use this key; accepted"]
 
 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
         ("listenport=1", "unknown key; did you mean listenPort?"), ("listenPort=x", "allowed: a whole number"),
-        ("enableControllerInNamesrv=true", "there is no controller here"), ("bindAddress=", "allowed: an IPv4"),
+        ("enableControllerInNamesrv=true", "this name server has no controller"), ("bindAddress=", "allowed: an IPv4"),
     ],
 )  # fmt: skip
 def test_what_a_name_servers_file_may_not_say(line: str, says: str, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ CASES: dict[str, tuple[Certificates, str, str]] = {
     ),
     "the master's is by somebody else": (
         lambda path, ours, other: _both(path, other.issue("m"), ours.issue("s"), ours),
-        "does not trust who issued our certificate", "not accepted: unable to get local issuer certificate",
+        "does not trust the issuer of our certificate", "not accepted: unable to get local issuer certificate",
     ),
     "the slave's is by somebody else": (
         lambda path, ours, other: _both(path, ours.issue("m"), other.issue("s"), ours),
@@ -167,7 +167,7 @@ CASES: dict[str, tuple[Certificates, str, str]] = {
     ),
     "the master speaks plaintext": (
         lambda path, ours, _other: ({}, mutual(path / "tls", ours.issue("s"), ours)),
-        "it speaks TLS, and haTlsMode=disabled here", "the other side hung up",
+        "it uses TLS, but haTlsMode=disabled here", "the other side closed the connection",
     ),
 }  # fmt: skip
 

@@ -215,9 +215,9 @@ def test_what_does_not_fit_is_refused_in_one_line(spark, store, tmp_path):
     place = "grpc://127.0.0.1:1"
     for options, told in (
         ({"path": str(store.root), "flightToken": "x"}, "flightToken belongs to"),
-        ({"path": f"{place},/a/store"}, "is no address"),
-        ({"path": "grpc://127.0.0.1"}, "is no address"),
-        ({"path": f"{place}/store"}, "is no address"),
+        ({"path": f"{place},/a/store"}, "is not an address"),
+        ({"path": "grpc://127.0.0.1"}, "is not an address"),
+        ({"path": f"{place}/store"}, "is not an address"),
         ({"path": place, "table": "queues"}, "SERVER_UNREACHABLE"),
         ({"path": place, "flightToken": "a", "flightTokenFile": "b"}, "twice"),
         ({"path": place, "flightRoots": str(tmp_path / "none.pem")}, "No such file"),

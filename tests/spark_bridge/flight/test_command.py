@@ -122,7 +122,7 @@ def test_what_is_refused_at_the_start_is_one_line(small: SmallStore, token_file:
     weak = tmp_path / "weak"
     weak.write_text("short\n")
     for arguments, said in (
-        ((), "give a STORE, or -c"), ((small.root, "-c", token_file), "not both"),
+        ((), "give either STORE or -c"), ((small.root, "-c", token_file), "either STORE or -c"),
         ((small.root, "--host", "0.0.0.0"), "--token-file"),
         ((small.root, "--host", "0.0.0.0", "--no-token"), "--token-file"),
         ((small.root, "--host", "0.0.0.0", "--token-file", token_file), "--expose"),

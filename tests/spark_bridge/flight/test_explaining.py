@@ -217,7 +217,7 @@ def test_the_command_says_the_same_of_a_server_as_of_its_store(small: SmallStore
         for arguments, code, words in (
             ((*token, "--topic", "orderz"), ExitCode.USAGE, "did you mean 'orders'"),
             ((), ExitCode.STORE, "UNAUTHENTICATED"),
-            (("--option", "table=queues", *token), ExitCode.USAGE, "nothing to plan"),
+            (("--option", "table=queues", *token), ExitCode.USAGE, "there is no plan"),
         ):
             refused = run("log", "plan", *arguments, running.location)
             assert refused.exit_code == code and words in refused.stderr and "Traceback" not in refused.stderr

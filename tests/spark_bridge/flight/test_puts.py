@@ -140,7 +140,7 @@ def test_the_master_is_looked_for_among_the_replicas_servers(
         places = (nowhere, other.location, reading.location, place)
         assert put(batches([row("sought", 1)]), TASK, options(*places), COLUMNS, 0) == (1, 0)
         for refused in ((other.location,), (reading.location,), (other.location, reading.location)):
-            with pytest.raises(NotWritable, match="none takes messages"):
+            with pytest.raises(NotWritable, match="no server accepts messages"):
                 put(batches([row("sought", 1)]), TASK, options(*refused), COLUMNS, 0)
             with pytest.raises(NotWritable):
                 raw(refused[0], Put(TASK).encoded(), MESSAGES, [message()])

@@ -81,7 +81,7 @@ def test_a_table_that_is_dropped_meanwhile_ends_the_load(lake: Lake) -> None:
         commits = tables.commits(is_due=True)
         next(commits)
         drop(lake)
-        with pytest.raises(TableGone, match="it was dropped meanwhile"):
+        with pytest.raises(TableGone, match="it was dropped during the load"):
             next(commits)
     assert lake.format == "iceberg" or not Path(lake.name).exists(), "no half of a table is left behind"
     with lake.tables(rows_max=5) as tables:
@@ -90,7 +90,7 @@ def test_a_table_that_is_dropped_meanwhile_ends_the_load(lake: Lake) -> None:
         next(commits)
         drop(lake)
         lake.load(max_rows=5)
-        with pytest.raises(TableGone, match="dropped and made anew"):
+        with pytest.raises(TableGone, match="dropped and created anew"):
             next(commits)
     assert lake.places() == lake.expected
 

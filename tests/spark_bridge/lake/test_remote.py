@@ -59,7 +59,7 @@ def test_another_log_elsewhere_and_losses_there_are_reported(lake: Lake, tmp_pat
     shutil.rmtree(lake.store.root / "consumequeue" / "orders")
     lake.store.records.clear()
     lake.put("orders", b"again")
-    with served(lake.store.root) as server, pytest.raises(DataLost, match="the topic was made anew"):
+    with served(lake.store.root) as server, pytest.raises(DataLost, match="the topic was created anew"):
         lake.load(store=server.location, flightToken=TOKEN)
     assert len(lake.rows()) == 30
 

@@ -143,7 +143,7 @@ def test_a_deleted_topic_is_still_read_and_one_made_anew_is_reported(store: Smal
     again = SmallStore(store.root, 4096, end=store.end)
     put(again, 80, ("orders",))
     for options in ({"topic": "orders"}, {"subscribePattern": "orde.*"}):
-        with pytest.raises(SnapshotGone, match=r"queue 0 of topic 'orders' ended at 15 .* the topic was made anew"):
+        with pytest.raises(SnapshotGone, match=r"queue 0 of topic 'orders' ended at 15 .* the topic was created anew"):
             read(again, snapshot="then", **options)
     assert [row for row in read(again, snapshot="then") if row[0] == "orders"] == rows, "the log alone is asked"
 
@@ -151,8 +151,8 @@ def test_a_deleted_topic_is_still_read_and_one_made_anew_is_reported(store: Smal
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"snapshot": "../x"}, "snapshot='../x': no name of a snapshot"),
-        ({"startingSnapshot": ""}, "no name of a snapshot"),
+        ({"snapshot": "../x"}, "snapshot='../x': not a name for a snapshot"),
+        ({"startingSnapshot": ""}, "not a name for a snapshot"),
         ({"snapshot": "a", "endingOffsets": "latest"}, "say the same thing twice"),
         ({"startingSnapshot": "a", "startingTimestamp": "-1h"}, "say the same thing twice"),
         ({"snapshot": "a", "onlyConfirmed": "true"}, "both say where a read ends"),
@@ -182,7 +182,7 @@ def test_a_stream_begins_behind_a_snapshot_and_has_no_end(store: SmallStore) -> 
     shutil.rmtree(store.root / "consumequeue" / "orders")
     again = SmallStore(store.root, 4096, end=store.end)
     put(again, 80, ("orders",))
-    with pytest.raises(SnapshotGone, match="the topic was made anew"):
+    with pytest.raises(SnapshotGone, match="the topic was created anew"):
         reader().initialOffset()
     with pytest.raises(SnapshotUnknown):
         RocketMQStreamReader(schema_of(NAMES), {"path": str(store.root), "startingSnapshot": "no"}).initialOffset()

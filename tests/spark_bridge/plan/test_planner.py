@@ -232,7 +232,7 @@ def test_offsets_of_a_deleted_segment_are_reported_with_queue_range_and_file(tmp
     gone = sum(offset < 1024 for offset in made.offsets)
     with pytest.raises(OffsetsLost) as told:
         read(str(made.root), startingOffsets='{"orders":{"0":1}}')
-    assert f"offsets 1 to {gone - 1} are not there" in str(told.value)
+    assert f"offsets 1 to {gone - 1} are missing" in str(told.value)
     assert f"{1024:020d}" in str(told.value)
     assert read(str(made.root), startingOffsets='{"orders":{"0":1}}', failOnDataLoss="false") == made.offsets[gone:]
     assert read(str(made.root), topic="orders") == made.offsets[gone:]

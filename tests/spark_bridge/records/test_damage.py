@@ -77,7 +77,7 @@ def test_one_damaged_record_is_reported_and_all_others_are_rows(store, at, data)
         assert [error["physicalOffset"] for error in errors] == [damaged]
         segment = store.root / "commitlog" / f"{damaged - damaged % SEGMENT:020d}"
         assert errors[0]["_error"].startswith(f"CORRUPT_RECORD: {segment}: record at offset {damaged}: ")
-        assert errors[0]["_error"].endswith(f"reading goes on at offset {store.offsets[row + 1]}")
+        assert errors[0]["_error"].endswith(f"reading continues at offset {store.offsets[row + 1]}")
 
 
 def test_a_size_that_skips_whole_records_hides_no_record(store):

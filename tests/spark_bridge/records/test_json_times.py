@@ -147,7 +147,7 @@ def test_a_scan_reads_times_in_the_zone_of_its_process_or_in_the_one_that_is_giv
     assert (hour(), hour(timeZone="UTC"), hour(timeZone="-03:00")) == (5, 0, 3)
     monkeypatch.setenv("TZ", "Nowhere/City")
     assert hour() == 0
-    with pytest.raises(InvalidOption, match=r"timeZone='Nowhere/City'.*is no time zone"):
+    with pytest.raises(InvalidOption, match=r"timeZone='Nowhere/City'.*is not a time zone"):
         hour(timeZone="Nowhere/City")
     with pytest.raises(InvalidOption, match="timeZone belongs to decode=json"):
         parse_row_options({"timeZone": "UTC"})
@@ -157,11 +157,11 @@ def test_a_scan_reads_times_in_the_zone_of_its_process_or_in_the_one_that_is_giv
     ("body", "why"),
     [
         (b'{"t":"2026-02-30"}', "'2026-02-30' is no time"),
-        (b'{"t":"2026-03-08T12:00Z"}', "is no time"),
+        (b'{"t":"2026-03-08T12:00Z"}', "is not a time"),
         (b'{"t":1.5}', "1.5 seconds are no time"),
         (b'{"d":5}', "number"),
         (b'{"n":"2026-03-08 12:00:00Z"}', "is no time without a zone"),
-        (b'{"b":"?"}', "is no binary value in Base64"),
+        (b'{"b":"?"}', "is not a binary value in Base64"),
         (b'{"m":{"x":1,"x":2}}', "an object that is to be a map has a name twice"),
         (b'{"m":[1]}', "a map is to be an object"),
         (b'{"m":{"x":"1"}}', "number to string"),

@@ -100,7 +100,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
         (b"nonsense\r\n\r\n", RegistryUnreachable, "3 attempts"),
         (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", RegistryUnreachable, "it answers 503"),
         (HEAD % 100 + b"{", RegistryUnreachable, "99 are missing"),
-        (HEAD % 6 + b"<html>", RegistryRefused, "no JSON; is that a schema registry"),
+        (HEAD % 6 + b"<html>", RegistryRefused, "not JSON; is that a schema registry"),
         (HEAD % 2 + b"[]", RegistryRefused, "without a schema"),
         (HEAD % 12 + b'{"schema":1}', RegistryRefused, "without a schema"),
         (HEAD % 36 + b'{"schema":"","schemaType":"THRIFT!"}', SchemaUnusable, "kind 'THRIFT!'"),

@@ -254,7 +254,7 @@ def test_a_replica_with_other_segments_and_a_missing_one_are_reported(ahead, her
     with pytest.raises(SegmentSizeMismatch, match=f"{3 * SEGMENT} bytes long, but segments here have {SEGMENT}"):
         offsets(splits)
     here.unlink()
-    with pytest.raises(NoReplicaHere, match=f"{here} is no directory on .*, where this task of Spark runs"):
+    with pytest.raises(NoReplicaHere, match=f"{here} is not a directory on .*, where this task of Spark runs"):
         offsets(splits)
 
 

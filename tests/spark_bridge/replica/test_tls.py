@@ -138,7 +138,7 @@ def test_offsets_are_committed_to_a_broker_that_takes_tls_only(cluster: Cluster,
 def test_plaintext_at_a_port_that_takes_tls_only_names_the_option(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
-    says = "if it takes TLS only, give a tls.properties as tlsConfigFile"
+    says = "if it needs TLS, give a tls.properties as tlsConfigFile"
     with pytest.raises(NameServersUnreachable, match=says):
         find_replicas([cluster.names])
     commits = GroupCommits(CommitOptions("plain"), ())
@@ -147,7 +147,7 @@ def test_plaintext_at_a_port_that_takes_tls_only_names_the_option(
     commits.close()
     (told,) = [record.getMessage() for record in caplog.records if "not committed" in record.getMessage()]
     assert f"commitGroup plain: not committed: {cluster.address}: " in told and says in told, told
-    assert "the query goes on" in told and "\n" not in told
+    assert "the query continues" in told and "\n" not in told
 
 
 def other_file(cluster: Cluster, kind: str, directory: Path) -> Path:
@@ -168,8 +168,8 @@ def other_file(cluster: Cluster, kind: str, directory: Path) -> Path:
     ("kind", "says"),
     [
         ("whom nobody knows", "certificate is not accepted: .*; tls.client.trustCertPath says who may have issued it"),
-        ("no certificate", "(requires a certificate; see tls.client.certPath|hung up).*; look there"),
-        ("expired", "(our certificate has expired|hung up|not accept our certificate).*; look there"),
+        ("no certificate", "(requires a certificate; see tls.client.certPath|closed the connection).*; look there"),
+        ("expired", "(our certificate has expired|closed the connection|not accept our certificate).*; look there"),
     ],
 )
 def test_a_wrong_certificate_is_reported_with_the_file(cluster: Cluster, kind: str, says: str, tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_tls_at_a_plaintext_port_says_that_the_option_may_be_wrong(cluster: Clus
     settings = tmp_path / "names.properties"
     settings.write_text("tls.server.mode=disabled\n")
     with running(tmp_path / "names", "-c", str(settings)) as port:
-        says = "speak no TLS.*; look there, and leave the option out where plaintext is spoken"
+        says = "not use TLS.*; look there, and leave the option out where plaintext is spoken"
         with pytest.raises(NoCommonTls, match=says) as error:
             ask(f"127.0.0.1:{port}", RequestCode.GET_BROKER_CLUSTER_INFO, tls_of(str(cluster.mine)))
         assert "\n" not in str(error.value)

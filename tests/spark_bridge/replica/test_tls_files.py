@@ -40,10 +40,10 @@ def test_a_file_that_cannot_be_used_is_refused_before_anybody_is_asked(tmp_path:
         tls_file(tmp_path / "a", client_trustCertPath="nowhere.pem"): "nowhere.pem: cannot be read",
         tls_file(tmp_path / "b", client_keyPasword=PASSWORD): "did you mean tls.client.keyPassword",
         tls_file(tmp_path / "c", client_keyPassword=f"{PASSWORD}\\u12"): "four hexadecimal digits",
-        tls_file(tmp_path / "d", client_trustCertPath=issued.key, client_keyPassword=PASSWORD): "no certificates to",
+        tls_file(tmp_path / "d", client_trustCertPath=issued.key, client_keyPassword=PASSWORD): "no usable trusted",
         tls_file(tmp_path / "e", enable="true"): "Spark's tlsConfigFile",
         tls_file(tmp_path / "f", client_certPath=issued.certificate, client_keyPath=authority.certificate,
-                 client_keyPassword=PASSWORD): "no certificate and key",
+                 client_keyPassword=PASSWORD): "certificate and key cannot be used",
     }  # fmt: skip
     for file, says in wrong.items():
         with pytest.raises(InvalidOption, match=says) as error:

@@ -172,7 +172,7 @@ def test_rows_that_are_no_messages(ddl: str, schema: pa.Schema, row: dict[str, o
     [
         ("topic", pa.string(), "no spaces", "topic 'no spaces': 1 to 127 characters of % | a-z"),
         ("topic", pa.string(), None, "topic: it is null or empty"),
-        ("topic", pa.string(), "SCHEDULE_TOPIC_XXXX", "it is the broker's own, clients do not send to it"),
+        ("topic", pa.string(), "SCHEDULE_TOPIC_XXXX", "it belongs to the broker; clients cannot send to it"),
         ("queueId", pa.int64(), 1 << 32, "queueId 4294967296: queues are numbered from 0 to 2147483647"),
         ("queueId", pa.int64(), -1, "queueId -1: queues are numbered from 0"),
         ("tags", pa.string(), "a\x02b", r"tags: 'a\x02b': 0x01 and 0x02 separate properties"),

@@ -74,8 +74,8 @@ def test_a_folder_of_schemas(tmp_path: Path) -> None:
     (tmp_path / "large.ddl").write_bytes(b" " * (SCHEMA_BYTES_MAX + 1))
     (tmp_path / "bytes.ddl").write_bytes(b"\xff")
     for folder, topic, told in (
-        (tmp_path, "orders", r"orders.avsc and orders.ddl"), (tmp_path, "large", "no schema"),
-        (tmp_path, "bytes", "no text"), (tmp_path / "nowhere", "orders", "no directory"),
+        (tmp_path, "orders", r"orders.avsc and orders.ddl"), (tmp_path, "large", "too long for a schema"),
+        (tmp_path, "bytes", "not UTF-8"), (tmp_path / "nowhere", "orders", "not a directory"),
     ):  # fmt: skip
         with pytest.raises(InvalidOption, match=told):
             decoding_of(folder, topic)

@@ -267,7 +267,7 @@ def test_a_python_that_the_driver_lacks_is_reported_before_anything_is_planned(
     monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
     with pytest.raises(InvalidOption) as error:
         slipstream.register(spark)
-    says = f"PYSPARK_PYTHON={python}: there is none{there.format(tmp_path)}, and the driver"
+    says = f"PYSPARK_PYTHON={python}: it does not exist{there.format(tmp_path)}, but the driver"
     assert str(error.value).startswith(says)
     if not python.startswith("/"):
         folder = tmp_path / "environment" / "bin"

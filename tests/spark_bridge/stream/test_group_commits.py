@@ -126,7 +126,7 @@ def test_a_group_that_is_further_on_is_left_there_until_it_is_reached_or_may_be_
     again.settle(SECONDS)
     assert committed(broker, "ahead") == all_at(25) | {("t", 1): 26}
     assert again.figures == {"queues": 1, "failures": 0, "heldBack": 3}
-    assert "the group is at 25, the stream at 5; commitRewind=true sets it back (and 2 more); the query goes on" in (
+    assert "the group is at 25, the stream at 5; commitRewind=true moves it back (and 2 more); the query continues" in (
         caplog.text
     )
     commit(again, broker, all_at(28))
@@ -271,12 +271,12 @@ def test_a_slaves_stream_commits_to_the_master_that_name_servers_know(tmp_path: 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"commitGroup": ""}, "no name of a consumer group"),
-        ({"commitGroup": "a b"}, "no name of a consumer group"),
-        ({"commitGroup": "a/../b"}, "no name of a consumer group"),
-        ({"commitGroup": "g" * 121}, "no name of a consumer group"),
-        ({"commitGroup": "TOOLS_CONSUMER"}, "RocketMQ keeps that name for itself"),
-        ({"commitGroup": "CID_RMQ_SYS_x"}, "RocketMQ keeps that name for itself"),
+        ({"commitGroup": ""}, "not a consumer group's name"),
+        ({"commitGroup": "a b"}, "not a consumer group's name"),
+        ({"commitGroup": "a/../b"}, "not a consumer group's name"),
+        ({"commitGroup": "g" * 121}, "not a consumer group's name"),
+        ({"commitGroup": "TOOLS_CONSUMER"}, "RocketMQ reserves that name"),
+        ({"commitGroup": "CID_RMQ_SYS_x"}, "RocketMQ reserves that name"),
         ({"commitBroker": "h:1"}, "commitBroker belongs to commitGroup"),
         ({"commitRewind": "true"}, "commitRewind belongs to commitGroup"),
         ({"commitGroup": "g", "commitBroker": "h"}, "HOST:PORT of the master"),

@@ -55,7 +55,7 @@ def test_offsets_of_another_shape_are_refused(found: dict[str, object], by_store
         ("a replica that is behind, and may come", {A: 5}, {A: (0, 3)}, NONE, {A: 5}, []),
         ("a replica that was behind, and took over", {A: 5}, {A: (0, 3)}, ALL, {A: 3}, ["offset 5 but ends at 3"]),
         ("not there yet", {A: 5}, {}, NONE, {A: 5}, []),
-        ("gone", {A: 5}, {}, ALL, {}, ["the queue is gone; it was read to offset 5"]),
+        ("gone", {A: 5}, {}, ALL, {}, ["the queue was deleted; it was read to offset 5"]),
     ],
 )  # fmt: skip
 def test_advance(

@@ -138,7 +138,7 @@ def test_a_replica_that_lost_messages_is_named_and_read_on_from_its_end_only_on_
     ahead = {"orders": {"0": 9, "1": 5}}
     with pytest.raises(DataLost, match="topic orders queue 0: it was read to offset 9 but ends at 5"):
         reader_of(store.root).latestOffset(ahead, ReadAllAvailable())
-    with pytest.raises(DataLost, match="goes to offset 9, and the queue ends at 5"):
+    with pytest.raises(DataLost, match="reaches offset 9, and the queue ends at 5"):
         reader_of(store.root).partitions({"orders": {"0": 2, "1": 5}}, ahead)
     reader = reader_of(store.root, failOnDataLoss="false")
     end = reader.latestOffset(ahead, ReadAllAvailable())

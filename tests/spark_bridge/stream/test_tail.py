@@ -130,7 +130,7 @@ def test_a_killed_store_says_nothing_until_a_broker_recovered_it(
     stores = stores_of(tmp_path)
     assert stores.look() == {}
     assert stores.judged == set()
-    assert "waits for one that recovers it" in caplog.text
+    assert "waiting for a broker to recover it" in caplog.text
     with pytest.raises(StoreNotReady, match="start its broker"):
         stores.await_all(0.0)
     (tmp_path / "abort").unlink()

@@ -94,7 +94,7 @@ def test_a_copy_is_a_store_without_a_broker(log: SmallLog, copy: Path, caplog: p
         assert extent.running(copy) is None
     assert [record.getMessage() for record in caplog.records if str(copy) in record.getMessage()] == [
         f"{copy}/slipstream.run: ignored: it was written for {log.root}, not for this directory (a copy?);"
-        " what this store's own files say counts"
+        " using this store's own files"
     ]
     with pytest.raises(NoBroker):
         extent.require_running(copy)

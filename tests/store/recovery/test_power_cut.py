@@ -215,7 +215,7 @@ def test_a_copy_is_looked_at_from_its_beginning(log: SmallLog, tmp_path: Path) -
     copy.write(lost.offset, bytes(SEGMENT_BYTES - lost.offset))
     found = recovered(copy)
     assert found.max_physical_offset == lost.offset
-    assert "not whole in this copy" in found.findings[0]
+    assert "incomplete in this copy" in found.findings[0]
     with pytest.raises(BitRot):  # one that was lost by the store itself is not cut
         log.write(log.records[-3].offset, bytes(log.end - log.records[-3].offset))
         recovered(log)

@@ -126,5 +126,5 @@ def test_a_flushed_entry_whose_unit_is_missing_has_all_built_again(log: SmallLog
     before = queues_of(log)
     ext = queue_file(log, 0, "consumequeue_ext")
     ext.write_bytes(ext.read_bytes()[: 2 * 20].ljust(EXT_FILE_BYTES, b"\0"))
-    assert "the unit of the last entry before 3 is not there" in " ".join(recovered(log).findings)
+    assert "the unit of the last entry before 3 is missing" in " ".join(recovered(log).findings)
     assert queues_of(log) == before

@@ -149,7 +149,7 @@ def test_they_stay_where_all_others_are_built_again(
     damage(log)
     end(log)
     found = recovered(log)
-    assert "consume queues are built again from the log" in " ".join(found.findings)
+    assert "consume queues are rebuilt from the log" in " ".join(found.findings)
     assert found.queue_offsets == log.next_offsets
     assert resting(log) == before
     begin = log.files.base_offsets()[0]

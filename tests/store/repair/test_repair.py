@@ -91,7 +91,7 @@ def test_damage_on_both_sides_is_left(log: SmallLog, replica: Path) -> None:
     log.flip(offset + 90)
     other.flip(offset + 91)
     (outcome,) = repair(log, replica)
-    assert "not sound there, either" in outcome.refused
+    assert "also damaged there" in outcome.refused
 
 
 def test_another_log_is_refused(log: SmallLog, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_replica_that_is_too_short_is_refused(log: SmallLog, tmp_path: Path) -
 def test_other_segment_sizes_are_refused(log: SmallLog, tmp_path: Path) -> None:
     other = SmallLog(tmp_path / "other", segment_bytes=2 * SEGMENT_BYTES)
     other.fill(4)
-    with pytest.raises(NotAStore, match="offsets are not the same"):
+    with pytest.raises(NotAStore, match="so offsets differ"):
         Repair(log.directory, log.files, open_log(other.root))
 
 
@@ -167,7 +167,7 @@ def test_bytes_that_no_crc_covers_are_repaired_by_their_digest(log: SmallLog, re
     assert content(log.root, "commitlog") == before
     SmallLog(replica).flip(log.records[3].offset + 16)
     log.flip(log.records[3].offset + 17)
-    assert "does not have that digest either" in repair(log, replica)[0].refused
+    assert "does not match that digest either" in repair(log, replica)[0].refused
 
 
 CALLS = ("replace_file", "write_at", "sync_data", "unlink", "sync_directory", "rename", "reserve")

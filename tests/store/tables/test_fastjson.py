@@ -182,7 +182,7 @@ NO_WHOLE_NUMBERS = [1.5, True, "1.5", "1e3", "\u0663", " 1", "", None, [], 2**31
 
 @pytest.mark.parametrize("value", NO_WHOLE_NUMBERS)
 def test_what_is_no_whole_number_of_that_range_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="no whole number from"):
+    with pytest.raises(ValueError, match="not a whole number from"):
         whole_number(value, INT32_MIN, INT32_MAX)
 
 

@@ -147,11 +147,11 @@ def test_what_cannot_be_read_is_named(content: bytes, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content, why",
     [
-        ('{"topicConfigTable":[]}', "no object"), ('{"topicConfigTable":{"t":1}}', "no object"),
+        ('{"topicConfigTable":[]}', "not an object"), ('{"topicConfigTable":{"t":1}}', "not an object"),
         ('{"topicConfigTable":{"t":{"attributes":"x"}}}', "attributes of t"),
         ('{"dataVersion":{"counter":"x"}}', "counter"),
-        ('{"offsetTable":{"t":{}}}', "topic@group"), ('{"offsetTable":{"t@g":{"x":1}}}', "no whole number"),
-        ('{"offsetTable":{"t@g":{0:true}}}', "no whole number"), ('{"subscriptionGroupTable":{"g":[]}}', "no object"),
+        ('{"offsetTable":{"t":{}}}', "topic@group"), ('{"offsetTable":{"t@g":{"x":1}}}', "not a whole number"),
+        ('{"offsetTable":{"t@g":{0:true}}}', "whole number"), ('{"subscriptionGroupTable":{"g":[]}}', "not an object"),
     ],
 )  # fmt: skip
 def test_tables_of_another_shape_are_refused(content: str, why: str) -> None:

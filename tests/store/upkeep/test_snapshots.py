@@ -75,7 +75,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(log: SmallLog) -> None:
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "..", ".x", "-x", "x" * 65, "a b", "ä", "a\n", "a\0"])
 def test_a_name_is_no_path(log: SmallLog, name: str) -> None:
     for refused in (lambda: snapshot_state.take(log.root, name, DAY_MS), lambda: snapshots.read(log.root, name)):
-        with pytest.raises(SnapshotRefused, match="no name of a snapshot"):
+        with pytest.raises(SnapshotRefused, match="not a name for a snapshot"):
             refused()
 
 
@@ -104,7 +104,7 @@ def test_a_name_is_given_once_and_there_are_so_many_and_expired_ones_make_room(
 
 def test_more_offsets_than_a_file_holds_are_refused(log: SmallLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "BYTES_MAX", 500)
-    with pytest.raises(SnapshotRefused, match="6 queues are more than one holds"):
+    with pytest.raises(SnapshotRefused, match="6 queues do not fit into one snapshot"):
         taken(log)
     assert not list((log.root / "slipstream.snapshots").iterdir())
 

@@ -76,7 +76,7 @@ def test_rot_in_a_body_is_found_and_the_rest_is_checked(log: SmallLog) -> None:
     found = list(verification.findings())
     assert [finding.code for finding in found] == ["DAMAGED", "QUEUE_ENTRY"]
     assert f"at offset {log.records[10].offset}" in found[0].where
-    assert f"the next sound record lies at offset {log.records[11].offset}" in found[0].what
+    assert f"the next sound record is at offset {log.records[11].offset}" in found[0].what
     assert "replica" in found[0].advice
     assert verification.records == 79
 

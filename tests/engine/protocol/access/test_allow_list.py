@@ -80,10 +80,10 @@ def test_ipv4_in_ipv6_is_ipv4_and_each_family_has_its_own_everything() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "empty"), (" ; ,", "empty"), ("10.0.0.0/33", "no address and no network"), ("host.example", "no address"),
-        ("10.0.0.1/8", "write 10.0.0.0/8, or 10.0.0.1 for that one alone"), ("10.0.0.0-10.0.0.9", "no address"),
-        ("fe80::1%eth0", "scope"), ("10.0.0.0/255.0.255.0", "no address"), ("10", "no address"),
-        ("10.0.0.1:9876", "no address"), (";".join(["10.0.0.1"] * (NETWORKS_MAX + 1)), f"{NETWORKS_MAX} at most"),
+        ("", "empty"), (" ; ,", "empty"), ("10.0.0.0/33", "nor a network"), ("host.example", "nor a network"),
+        ("10.0.0.1/8", "write 10.0.0.0/8, or 10.0.0.1 for that address only"), ("10.0.0.0-10.0.0.9", "nor a network"),
+        ("fe80::1%eth0", "scope"), ("10.0.0.0/255.0.255.0", "nor a network"), ("10", "nor a network"),
+        ("10.0.0.1:9876", "nor a network"), (";".join(["10.0.0.1"] * (NETWORKS_MAX + 1)), f"{NETWORKS_MAX} at most"),
     ],
 )  # fmt: skip
 def test_what_is_no_list_is_refused_with_its_reason(text: str, why: str) -> None:

@@ -31,7 +31,7 @@ def test_the_default_sync_master_waits_for_one_slave_and_says_what_rocketmq_does
 
 def test_an_async_master_promises_no_slave() -> None:
     found = of_keys(brokerRole="ASYNC_MASTER")
-    assert "no slave is waited for" in dict(found.answers)["PUT_OK"]
+    assert "the put waits for no slave" in dict(found.answers)["PUT_OK"]
     assert "FLUSH_SLAVE_TIMEOUT" not in dict(found.answers)
     assert "lost if no slave has fetched it yet" in dict(found.survives)["the master's host or disk is lost"]
 
@@ -50,7 +50,7 @@ def test_with_ha_ack_flushed_it_is_on_the_slaves_disks() -> None:
     found = of_keys(brokerRole="SYNC_MASTER", haAckFlushed=True, inSyncReplicas=3)
     assert dict(found.answers)["PUT_OK"].endswith("on the disks of 2 distinct slaves")
     assert dict(found.survives)[EVERYWHERE] == "kept on the slaves' disks"
-    assert "a slave of RocketMQ cannot say what is on its disk" in text(found)
+    assert "a RocketMQ slave cannot report what is on its disk" in text(found)
     both = of_keys(brokerRole="SYNC_MASTER", haAckFlushed=True, flushDiskType="SYNC_FLUSH")
     assert dict(both.survives)[EVERYWHERE] == "kept on the master's disk and on the slaves' disks"
 
@@ -72,8 +72,8 @@ def test_ha_ack_flushed_promises_nothing_where_a_put_may_wait_for_nobody(keys: d
 
 def test_the_explanation_says_which_slaves_count_as_different() -> None:
     found = text(of_keys(brokerRole="SYNC_MASTER"))
-    assert "of RocketMQ is known by its address" in found
-    assert "two addresses of one count once" in found and "where haSecretFile proves it" in found
+    assert "RocketMQ slaves are distinguished by address" in found
+    assert "one slave with two addresses counts once" in found and "if haSecretFile proves the name" in found
 
 
 def test_numbers_are_the_settings() -> None:

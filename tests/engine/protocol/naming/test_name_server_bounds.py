@@ -103,7 +103,7 @@ def deflated(count: int, topic: bytes) -> bytes:
 
 def test_a_small_body_of_too_many_topics_is_refused_before_they_are_made() -> None:
     for count in (TOPICS_MAX + 1, 2_000_000, 2**31 - 1, 2**32 - 1):
-        with pytest.raises(MalformedFrame, match=r"says to have|inflates to more"):
+        with pytest.raises(MalformedFrame, match=r"claims|inflates to more"):
             decode(deflated(count, b""), compressed=True, version=479, line=LINES["5"])
     plain = body_with({str(n): {} for n in range(TOPICS_MAX + 1)})
     with pytest.raises(MalformedFrame, match="topics"):

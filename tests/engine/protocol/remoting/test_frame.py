@@ -102,7 +102,7 @@ def test_a_changed_frame_is_a_frame_or_malformed(data: st.DataObject) -> None:
     ("frame", "why"),
     [
         (b"", "no header length"),
-        (b"\x00\x00\x00\x09{}", "says to have 9"),
+        (b"\x00\x00\x00\x09{}", "claims 9"),
         (b"\x02\x00\x00\x00", "neither JSON"),
         (b"\x00\x00\x00\x02[]", "not an object"),
         (b'\x00\x00\x00\x0e{"code":"ten"}', "code: 'ten' is not a whole number"),
@@ -118,7 +118,7 @@ def test_each_kind_of_damage_is_reported(frame: bytes, why: str) -> None:
 
 @pytest.mark.parametrize("length", [-1, 0, 3, FRAME_BYTES_MAX + 1, 2**31 - 1])
 def test_a_length_out_of_bounds_is_refused_before_anything_is_kept(length: int) -> None:
-    with pytest.raises(MalformedFrame, match="its length says"):
+    with pytest.raises(MalformedFrame, match="its length is"):
         FrameSplitter().feed(length.to_bytes(4, signed=True) + b"rest")
 
 

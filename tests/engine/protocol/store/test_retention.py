@@ -207,7 +207,7 @@ def test_a_condemned_file_is_tried_again_out_of_hours_each_redelete_interval() -
     disk.held = 0
     found = list(disk.run(last_minute + HOUR_MS))
     assert [done.verdict.delete for done in found] == [False, True]
-    assert found[1].verdict.forced and "tried again" in found[1].verdict.reason
+    assert found[1].verdict.forced and "retried" in found[1].verdict.reason
     waited_ms = found[1].at_ms - found[0].at_ms
     assert FORCIBLY_MS <= waited_ms <= FORCIBLY_MS + REDELETE_MS + 2 * ROUND_MS
     assert len(disk.files) == 2, "the others are not due at this hour"

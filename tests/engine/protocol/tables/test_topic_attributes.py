@@ -35,9 +35,8 @@ def test_a_new_topic_takes_attributes_a_known_one_changes_them() -> None:
         ({"message.type": "FIFO"}, "+message.type=DELAY,-message.type", "alter duplication key. key: message.type"),
         ({}, "m+essage.type=DELAY", "kv string format wrong."),
         ({}, "+-=1", "kv string format wrong."),
-        (None, "+cleanup.policy=COMPACTION", "value COMPACTION is not supported: this broker compacts no topic"),
-        ({}, "+reserve.time=7", "value 7 is not supported: this broker keeps every topic as long as fileReservedTime "
-                                "says"),
+        (None, "+cleanup.policy=COMPACTION", "value COMPACTION is not supported: this broker does not compact topics"),
+        ({}, "+reserve.time=7", "value 7 is not supported: this broker keeps every topic for fileReservedTime"),
     ],
 )
 def test_an_invalid_change_is_refused_in_rocketmqs_words(

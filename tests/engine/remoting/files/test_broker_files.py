@@ -79,7 +79,7 @@ def test_sound_files_are_looked_through_once(
     assert looked == [1] and files.metadata.offsets == {("t", "g"): {0: 7}} and not caplog.text
     (below / GROUPS).write_bytes(b'{"subscriptionGroupTable":7}')
     files = BrokerFiles(config_of(store_dir, region_dir), NOW, region_dir)
-    assert files.metadata.offsets == {("t", "g"): {0: 7}} and "subscriptionGroupTable is no object" in caplog.text
+    assert files.metadata.offsets == {("t", "g"): {0: 7}} and "subscriptionGroupTable is not an object" in caplog.text
 
 
 @pytest.mark.parametrize("compat", ["4.9", "5"])

@@ -141,7 +141,7 @@ def test_a_stopped_slave_is_not_promoted_beside_a_living_master(tmp_path: Path, 
         keys = {**at, "brokerRole": "SLAVE", "brokerId": 1}
         log_of(tmp_path / "own", 20)
         epochs.write(tmp_path / "own", Epochs().promoting())
-        with pytest.raises(StartRefused, match=rf"its master {served.address} is alive"):
+        with pytest.raises(StartRefused, match=rf"its master {served.address} is running"):
             RoleChange(own_config(tmp_path / "own", **keys)).config_now()
         epochs.write(tmp_path / "own", Epochs().promoting(is_forced=True))
         assert RoleChange(own_config(tmp_path / "own", **keys)).config_now().broker_role is BrokerRole.ASYNC_MASTER

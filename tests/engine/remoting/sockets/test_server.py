@@ -139,7 +139,7 @@ def test_an_idle_flood_locks_nobody_out(caplog: pytest.LogCaptureFixture, monkey
         assert [await peer.is_hung_up() for peer in flood[:80]] == [True] * 80, "the oldest silent ones made room"
 
     served(Limits(connections=10), check)
-    lines = [record for record in caplog.records if "there are 10 connections" in record.message]
+    lines = [record for record in caplog.records if "10 connections, the limit" in record.message]
     assert 1 <= len(lines) <= 3, "told, and not once for each"
 
 
@@ -151,7 +151,7 @@ def test_kept_connections_stay_and_the_newcomer_is_refused(caplog: pytest.LogCap
         assert [await is_answered(peer) for peer in kept] == [True] * 3
 
     served(Limits(connections=3), check, is_kept=lambda number: number <= 3)
-    assert "refused, there are 3 connections" in caplog.text
+    assert "refused, all 3 connections" in caplog.text
 
 
 def test_unfinished_frames_of_many_take_no_more_memory_than_all_may(
