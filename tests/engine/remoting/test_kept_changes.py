@@ -200,6 +200,7 @@ def test_a_setting_is_in_the_file_before_the_answer_and_else_answered_as_failed(
     real.write_bytes(b"# ours\nfileReservedTime = 72\n\nbrokerName=a\n")
     real.chmod(0o604)
     link.symlink_to(real)
+    monkeypatch.setattr(kept_changes, "REGISTERED_SECONDS", 60)  # a busy machine may be late
     names = f"127.0.0.1:{well.port}"
     with role(store_dir, region_dir, names) as (server, config):
         server._settings = KeptSettings(str(link))
@@ -228,8 +229,9 @@ def refuse() -> None:
 
 @pytest.mark.parametrize("name", ["topic", "topics", "permission", "topic gone"])
 def test_name_servers_know_of_a_change_before_the_answer(
-    store_dir: Path, region_dir: Path, well: Serving, name: str
+    store_dir: Path, region_dir: Path, well: Serving, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kept_changes, "REGISTERED_SECONDS", 60)
     known = well.state.routes.topics
     with role(store_dir, region_dir, f"127.0.0.1:{well.port}", compat="5") as (server, config):
         turn_until(server, lambda: "TBW102" in known)
