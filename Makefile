@@ -1,4 +1,4 @@
-# Slipstream: every command of the README. Needs Python 3.11 or newer and make; no root, no compiler.
+# Slipstream's targets; CONTRIBUTING.md has them as a table. Needs Python 3.11 or newer and make; no root, no compiler.
 #
 #   make setup   virtual environment, pinned dependencies, a Java for Spark; leaves .venv/bin/slipstream
 #   make run     the main job on real input; INPUT="a.log b.log" adds files, KEEP=1 leaves it running

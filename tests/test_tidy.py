@@ -443,12 +443,12 @@ def test_the_lock_names_versions_only() -> None:
     assert not [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[0-9a-z.]+", line)]
 
 
-def test_make_has_the_commands_that_the_readme_names() -> None:
+def test_contributing_names_every_make_target() -> None:
     targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert targets is not None
     commands = "setup run quick test peers lint bench fuzz simulate interop differential fastjson kills lake-kills"
     commands += " drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check"
     commands += " wheel-pythons cluster-demo yarn site man clean"
     assert targets[1].split() == commands.split()
-    named = set(re.findall(r"\bmake ([a-z-]+)", (ROOT / "README.md").read_text()))
+    named = set(re.findall(r"^\| `make ([a-z-]+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE))
     assert named == set(targets[1].split())

@@ -203,7 +203,8 @@ KEYS = (
     Key("haStartFromMin", "ha_start_from_min", "bool", False,
         says="send the whole log to an empty RocketMQ slave, not only the last segment"),
     Key("haSecretFile", "ha_secret_file", "path", None,
-        says="file with a secret, the same on all replicas, which stops another host from posing as one of them"),
+        says="file with a secret, the same on all replicas, which stops another host from posing as one of them. "
+             "Default: none"),
     Key("haSecretRequired", "ha_secret_required", "bool", False,
         says="require every HA peer to prove that it knows the secret; RocketMQ brokers cannot, so they are refused"),
     Key("haAckFlushed", "ha_ack_flushed", "bool", False,
@@ -219,14 +220,15 @@ KEYS = (
         says="maximum number of samples of one metric; one more sample stands for the rest"),
     # access: engine/protocol/access; this host may always do everything
     Key("remotingAllowList", "remoting_allow_list", "allow_list", None,
-        says="addresses and networks that may connect to `listenPort` and the port two below it. Also a name-server"
-             " setting"),
+        says="addresses and networks that may connect to `listenPort` and the port two below it. Default: all. "
+             "Also a name-server setting"),
     Key("adminAllowList", "admin_allow_list", "allow_list", None,
-        says="addresses and networks that may also change and delete, and read settings. Also a name-server setting"),
+        says="addresses and networks that may also change and delete, and read settings. Default: this host. "
+             "Also a name-server setting"),
     Key("haAllowList", "ha_allow_list", "allow_list", None,
-        says="addresses and networks that may follow this broker's log"),
+        says="addresses and networks that may follow this broker's log. Default: all"),
     Key("metricsAllowList", "metrics_allow_list", "allow_list", None,
-        says="addresses and networks that may read `/metrics`"),
+        says="addresses and networks that may read `/metrics`. Default: all"),
     Key("remotingConnectionsMax", "remoting_connections_max", "int", REMOTING_CONNECTIONS, 8, CONNECTIONS_MAX,
         says="maximum number of connections at the remoting ports; a new one closes the one idle longest. Also a "
              "name-server setting"),

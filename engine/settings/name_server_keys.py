@@ -33,7 +33,7 @@ KEYS = (
              "meanwhile"),
     # our own: who may connect and what for, from where; this host always may, all of it
     Key("registerAllowList", "register_allow_list", "allow_list", None,
-        says="name server only: addresses and networks from which brokers may register"),
+        says="name server only: addresses and networks from which brokers may register. Default: all"),
     *(key for key in BROKER_KEYS if key.name in SHARED),  # as a broker has them
     *LOG_KEYS,
 )  # fmt: skip

@@ -12,7 +12,11 @@ HEAD = """# Commands
 
 This page has the output of `slipstream COMMAND --help` for every command. Exit codes: 0 all well; 1 a check failed
 or something was found; 2 wrong usage or configuration; 3 no broker serves; 4 input, output or the store failed;
-130 interrupted.
+130 interrupted. An error is one line: `slipstream: CODE: what, where, why, what to do`.
+
+Type a time as ISO 8601 (`2026-11-21T08:30:00Z`; UTC without a zone), as a span before now (`-90s`, `-1h`, `-2d`), or in
+milliseconds since 1970. Times are shown as ISO 8601 in UTC, and in JSON as milliseconds. An object that `--json` prints
+names its [schema](../json/README.md).
 
 """
 WIDTH = 100

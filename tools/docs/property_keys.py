@@ -17,6 +17,7 @@ HEAD = """# Keys
 This page lists the keys of `broker.properties`, in RocketMQ's spelling and units. An unknown key stops the start; the
 error names the nearest known key. *Live*: `slipstream admin updateBrokerConfig -b HOST:PORT -k KEY -v VALUE` changes
 the key while the broker runs, and in the broker's file. *Slipstream only*: RocketMQ does not know the key.
+[Configuration](../configuration.md) says how keys work together.
 
 """
 COLUMNS = ("key", "what it does")

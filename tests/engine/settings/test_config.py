@@ -13,7 +13,6 @@ import pytest
 from engine.board import cursors, live_settings
 from engine.protocol.ha.policy import HaSettings
 from engine.settings import keys as config_keys
-from engine.settings import name_server_keys
 from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, FlushDiskType, from_mapping, load
 from engine.settings.key import Key
 from engine.settings.unused_keys import UNUSED
@@ -290,12 +289,6 @@ def test_the_table_and_the_dataclass_agree() -> None:
     assert names >= config_keys.OWN_KEYS
     assert not names & UNUSED.keys()
     assert config_keys.SENDERS_MAX == cursors.HA_CONNECTIONS_MAX
-
-
-def test_the_readme_has_all_keys_of_our_own() -> None:
-    table = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
-    ours = config_keys.OWN_KEYS | {key.name for key in name_server_keys.KEYS if key.kind == "allow_list"}
-    assert ours <= set(re.findall(r"\w+", " ".join(table)))
 
 
 @cache

@@ -23,6 +23,7 @@ KINDS = {"sh", "python", "java", "properties", "yaml", ""}
 # Which test runs the blocks of a page; those of no kind are what something printed.
 RUN_BY = {
     "clients.md": "test_a_name_server_and_a_broker_for_clients",
+    "configuration.md": "test_the_files_of_the_page_on_configuration_are_taken",
     "columnar.md": "tests/spark_bridge/columnar/test_page.py",
     "flight.md": "tests/spark_bridge/flight/test_page.py",
     "arrow.md": "tests/spark_bridge/test_arrow_page.py",
@@ -114,6 +115,16 @@ def test_an_old_master_comes_back(directory: Path) -> None:
 def put(broker: LocalBroker, body: bytes) -> None:
     with Producer(broker.store, timeout=60) as producer:
         producer.send("orders", body, timeout=60)
+
+
+def test_the_files_of_the_page_on_configuration_are_taken(directory: Path) -> None:
+    blocks = blocks_of("configuration.md")
+    assert {block.kind for block in blocks} == {"properties"}
+    for number, block in enumerate(blocks):
+        file = directory / f"{number}.properties"
+        file.write_text(block.text.replace("/data", str(directory)))
+        config, warnings = load(str(file))
+        assert not warnings and config.broker_ip1 == "127.0.0.1"
 
 
 def test_the_files_of_the_page_on_security_are_taken(directory: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from engine.board.counter_map import text as counters_text
 from engine.protocol.ha.wire import CloseReason, ReasonCode
 from engine.settings import name_server_keys
-from engine.settings.keys import KEYS
+from engine.settings.keys import KEYS, OWN_KEYS
 from spark_bridge.options.read import OPTION_NAMES
 from spark_bridge.sink.options import OPTION_NAMES as SINK_OPTION_NAMES
 from tools.bench import ledger
@@ -140,7 +140,10 @@ def test_every_reason_has_a_cause_and_a_command() -> None:
 
 def test_the_references_are_whole() -> None:
     keys, commands = property_keys.page(), command_help.page()
-    assert not [key.name for key in (*KEYS, *name_server_keys.KEYS) if f"| `{key.name}` |" not in keys]
+    every = (*KEYS, *name_server_keys.KEYS)
+    assert not [key.name for key in every if f"| `{key.name}` |" not in keys or key.says[1:] not in keys]
+    ours = [key for key in every if key.name in OWN_KEYS or key.name == "registerAllowList"]
+    assert not [key.name for key in ours if key.default is None and "Default: " not in key.says]
     paths = [path for path, _text in command_help.helps(cli, "slipstream")]
     assert len(paths) > 40
     assert not [path for path in paths if f" {path}\n" not in commands]
