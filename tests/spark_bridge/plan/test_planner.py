@@ -215,7 +215,7 @@ def test_missing_offsets_are_an_error_unless_their_loss_may_pass(golden):
 
     assert len(read(golden, **bounds(5, 9))) == 4
     assert read(golden, **bounds(7, 7)) == []
-    with pytest.raises(OffsetsLost, match=r"endingOffsets of queue 0 .* offsets 83 to 99 are not there") as told:
+    with pytest.raises(OffsetsLost, match=r"endingOffsets of queue 0 .* offsets 83 to 99 are missing") as told:
         read(golden, **bounds(5, 100))
     assert told.value.code == "OFFSETS_LOST"
     assert len(read(golden, failOnDataLoss="false", **bounds(80, 100))) == 3
