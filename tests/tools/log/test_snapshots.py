@@ -71,7 +71,7 @@ def test_what_has_become_of_each_is_shown(log: SmallLog, tmp_path: Path) -> None
         (["--list"], ExitCode.USAGE, "USAGE"),
         (["nightly"], ExitCode.USAGE, "USAGE: give only STORE with --list, otherwise NAME and STORE"),
         (["--list", "--drop", "x"], ExitCode.USAGE, "USAGE"),
-        (["../x", "STORE"], ExitCode.USAGE, "SNAPSHOT_REFUSED: snapshot '../x': no name of a snapshot"),
+        (["../x", "STORE"], ExitCode.USAGE, "SNAPSHOT_REFUSED: snapshot '../x': not a name for a snapshot"),
         (["x", "STORE", "--keep", "soon"], ExitCode.USAGE, "USAGE"),
         (["x", "STORE", "--keep", "5w"], ExitCode.USAGE, "SNAPSHOT_REFUSED"),
         (["x", "NOWHERE"], ExitCode.USAGE, "NOT_A_STORE"),
