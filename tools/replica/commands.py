@@ -44,6 +44,9 @@ def check() -> None:
     help="Cut at this log offset, the beginning or end of a record. Default: the last common record's end.",
 )  # fmt: skip
 @click.option("--discard", is_flag=True, help="Do not keep a copy of what is removed.")
+@click.option(
+    "--give-up-newer", is_flag=True, help="Also cut STORE if its epoch, or its master's, is the newer one."
+)
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be removed.")
 @OPTION
 @form("Print one JSON object.")
@@ -53,8 +56,9 @@ def rewind() -> None:
 
     Cuts log, queues and index back to the last record in common with OTHER, or to OFFSET. No broker may run on STORE.
     The removed part is kept in STORE/slipstream.kept-OFFSET, which `slipstream log cat` can read. The mark that the log
-    has diverged is removed, so STORE's broker can follow its master again. Consumers' offsets are kept. If the command
-    is killed, the next rewind or the next start of STORE's broker finishes it.
+    has diverged is removed, so STORE's broker can follow its master again. Consumers' offsets are kept. The log
+    of the newer epoch is cut only with --give-up-newer, because its messages are the valid ones. If the command is
+    killed, the next rewind or the next start of STORE's broker finishes it.
     """
 
 

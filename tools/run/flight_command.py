@@ -8,12 +8,15 @@ import click
 
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
+from tools.run.serving_commands import ServerCommand
 
 HOST, PORT = "127.0.0.1", 8815
 STREAMS, IDLE_SECONDS = 128, 120
 
 
-@click.command(epilog="The server has the permissions of its user. Without --writable it only reads.")
+@click.command(
+    cls=ServerCommand, epilog="The server has the permissions of its user. Without --writable it only reads."
+)
 @click.argument("store", required=False, type=GivenPath(path_type=Path))
 @click.option(
     "-c", "--config", "file", type=GivenPath(), metavar="FILE",
@@ -52,5 +55,6 @@ def flight() -> None:
 
     Programs on hosts without a replica can then read them. STORE is a store on this host, with or without a broker; or
     give -c with a broker's file. Once the server is ready, it writes one line that begins with `ready:` to standard
-    output, with the address and a newly made token. SIGTERM and Ctrl-C stop it.
+    output, with the address and a newly made token. SIGTERM and Ctrl-C stop it. With --detach, the exit code
+    is 0 once the server is ready, else the server's.
     """

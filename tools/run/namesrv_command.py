@@ -10,12 +10,13 @@ import click
 from engine.errors import StartRefused
 from store.compat import LINES, OF_NAME_SERVERS
 from tools.common.given_path import GivenPath
+from tools.run.serving_commands import ServerCommand
 
 KV_FILE, PORT = "kvConfig.json", 9876
 EVERY_HOST = "0.0.0.0"  # its file does not say which hosts it serves
 
 
-@click.command()
+@click.command(cls=ServerCommand)
 @click.option("-c", "--config", "file", type=GivenPath(), metavar="FILE",
               help="Properties file with listenPort, bindAddress and other keys. Default: none.")  # fmt: skip
 @click.option("--host", "--bind-address", metavar="ADDRESS",
@@ -41,7 +42,7 @@ def namesrv(
     adminAllowList in its file list the addresses that may connect, register and change settings.
 
     Without a terminal, SIGHUP makes it read its file again. Without a file, or when its terminal closes, SIGHUP stops
-    it.
+    it. With --detach, the exit code is 0 once the name server serves, else the name server's.
     """
     written = _written(file)
     from engine.net.listeners import bind_address, listen

@@ -106,7 +106,7 @@ def test_holes_above_the_mark_are_cut_at_the_first_and_reported(log: SmallLog, r
     assert found.max_physical_offset == expected >= flushed
     told = " ".join(found.findings)
     assert f"offsets {expected} to {log.end}" in told
-    assert f"{len(behind)} whole records" in told and f"from offset {behind[0].offset}" in told
+    assert f"{len(behind)} complete records" in told and f"from offset {behind[0].offset}" in told
 
 
 def _touches(record: object, pages: tuple[int, ...]) -> bool:

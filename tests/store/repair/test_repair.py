@@ -112,7 +112,7 @@ def test_a_replica_that_is_too_short_is_refused(log: SmallLog, tmp_path: Path) -
     short = small_store(tmp_path / "short", 5)
     log.flip(log.records[10].offset + 90)
     (outcome,) = repair(log, short.root)
-    assert f"holds 0 up to {short.end} only" in outcome.refused
+    assert f"holds only offsets 0 to {short.end}" in outcome.refused
 
 
 def test_other_segment_sizes_are_refused(log: SmallLog, tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_a_flipped_digit_and_wrong_values_with_a_right_sum_are_reported(log: Sma
     path = snapshots.path_of(log.root, "nightly")
     content = path.read_bytes()
     path.write_bytes(content.replace(f'"end_offset": {one.end_offset}'.encode(), b'"end_offset": 1'))
-    with pytest.raises(OwnFileDamaged, match="its own sum is wrong"):
+    with pytest.raises(OwnFileDamaged, match="its checksum is wrong"):
         snapshots.read(log.root, "nightly")
     path.write_bytes(content)
     fields = summed_json.read(path) or {}

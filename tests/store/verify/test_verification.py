@@ -91,7 +91,7 @@ def test_rot_in_a_size_is_found_and_the_rest_is_checked(log: SmallLog) -> None:
 def test_a_segment_of_zeros_in_the_middle(log: SmallLog) -> None:
     (log.directory.commitlog / file_name(SEGMENT_BYTES)).write_bytes(bytes(SEGMENT_BYTES))
     found = findings(log)
-    assert "the log goes on in the next segment" in found[0].what
+    assert "the log continues in the next segment" in found[0].what
     assert {finding.code for finding in found} == {"DAMAGED", "QUEUE_ENTRY"}
 
 
