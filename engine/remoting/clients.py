@@ -286,6 +286,7 @@ class Clients:
         registers, self._requests.wants_registration = self._requests.wants_registration, False
         if wanted := self._requests.changed_settings:
             self._requests.changed_settings, use = {}, partial(self._use_settings, wanted)
+            assert answer is None or isinstance(answer, RemotingCommand), "the requests' desk answers at once"
             answer = self._settings.change(request, answer, live_settings.texts_of(wanted), use)
         answer = self._kept.answer(request, answer, registers=registers)
         self._tell_fronts()

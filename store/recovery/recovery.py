@@ -197,19 +197,15 @@ def recover(
     verdict = judge(end, trust.floor, power_cut=trust.power_cut)
     if verdict is Verdict.ROT:
         raise rot_of(end, trust.floor)
-    findings = []
-    if verdict is Verdict.TORN:
-        findings.append(_as_finding(end, verdict, is_copy=last.is_copy))
+    if findings := [_as_finding(end, verdict, is_copy=last.is_copy)] if verdict is Verdict.TORN else []:
         zero(files, end.dirty)
     _sync(files, [base for base in bases if first <= base <= end.offset])
-    if end.offset > bases[0] and next(iter(queue_directories(queues.root)), None) is None:
-        findings.append(f"{queues.root}: it has no queues beside a log of messages: all are built from the log")
+    findings += _without_queues(queues.root, end.offset - bases[0])
     queues.cut(files, bases[0], end.offset, checkpoint)
     queues.build(files, bases[0], end.offset, checkpoint)
     if index is not None:
-        findings += recover_index(
-            index, files, (bases[0], end.offset), checkpoint, clean=clean, same_boot=trust.same_boot
-        )
+        span = bases[0], end.offset
+        findings += recover_index(index, files, span, checkpoint, clean=clean, same_boot=trust.same_boot)
     if file_checkpoint is not checkpoint:  # from here on the store is no copy any more, and its checkpoint counts
         checkpoint_file.write(directory.checkpoint, replace(file_checkpoint.as_rocketmqs(), flushed_offset=bases[0]))
     log_begin.note(directory.root, bases[0])
@@ -217,6 +213,13 @@ def recover(
         bases[0], end.offset, end.offset, queues.ends(end.offset), findings + queues.findings,
         sum(part.end - part.start for part in end.dirty), None, end.records,
     )  # fmt: skip
+
+
+def _without_queues(root: Path, log_bytes: int) -> list[str]:
+    """Say that a log has messages and no queue."""
+    if not log_bytes or next(iter(queue_directories(root)), None) is not None:
+        return []
+    return [f"{root}: it has no queues beside a log of messages: all are built from the log"]
 
 
 def _of_this_log(last: LastRun, checkpoint: Checkpoint, *, clean: bool) -> tuple[LastRun, Checkpoint]:

@@ -21,7 +21,7 @@ from typing import IO, Any
 from tools.common import local_broker
 
 MESSAGE_BYTES_MAX, FDS = 256 * 1024, 2
-ANSWER_SECONDS = 180.0  # a first fork waits until all is loaded
+ANSWER_SECONDS = 900.0  # a first fork waits until all is loaded, or even compiled
 COMMAND = (sys.executable, "-m", "tools.cli")
 BYTES = 4
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +60,9 @@ class ForkedProcess:
 
     def _number(self, seconds: float | None) -> int:
         """Return the next number that the nursery says. Raises TimeoutExpired."""
-        if not select.select([self._status], [], [], seconds)[0]:
+        waiting = select.poll()
+        waiting.register(self._status, select.POLLIN)
+        if not waiting.poll(None if seconds is None else seconds * 1000):
             raise subprocess.TimeoutExpired(self.args, seconds or 0.0)
         if len(said := os.read(self._status, BYTES)) < BYTES:
             raise OSError("the process that forks brokers has ended")

@@ -24,9 +24,12 @@ def main(fd: int) -> list[str]:
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     statuses: dict[int, int] = {}
+    waiting = select.poll()
+    for number in (woken, fd):
+        waiting.register(number, select.POLLIN)
     with socket.socket(fileno=fd) as requests:
         while True:
-            ready, _, _ = select.select([fd, woken], [], [])
+            ready = [number for number, _events in waiting.poll()]
             if woken in ready:
                 os.read(woken, 4096)
                 _reap(statuses)

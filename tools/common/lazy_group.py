@@ -61,8 +61,8 @@ class SuggestingGroup(click.Group):
         super().__init__(*args, **{"subcommand_metavar": "COMMAND [ARGS]", **kwargs})
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        shown = [(name, each.get_short_help_str(SUMMARY_MAX)) for name, each in found.items() if each is not None]
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        shown = [(name, each.get_short_help_str(SUMMARY_MAX)) for name, each in commands.items() if each is not None]
         with formatter.section("Commands"):
             formatter.write_dl(shown)
 

@@ -35,15 +35,12 @@ if TYPE_CHECKING:
 def broker(file: str, roles: tuple[str, ...], detach: bool, log_file: str | None, timeout: float) -> int:
     """Run a broker until it is stopped.
 
-    Warnings are written to standard error. Once the broker serves, it writes one line that begins with `ready:` to
-    standard output. SIGTERM and Ctrl-C stop it.
+    Once it serves, it writes one line that begins with `ready:` to standard output. SIGTERM and Ctrl-C stop it.
 
     Under systemd (Type=notify) the broker reports when it is ready and feeds the watchdog. Without a terminal, SIGHUP
     makes it read its file again; with a terminal, it stops when the terminal closes.
-
-    With --only, it runs single roles and is not a complete broker: watch them with `slipstream counters --watch` and a
-    debugger. With --detach, the exit code is 0 once the broker serves, else the broker's; stop it with `slipstream stop
-    STORE`.
+    With --only, it runs single roles and is not a complete broker: watch them with `slipstream counters --watch`.
+    With --detach, the exit code is 0 once the broker serves, else the broker's; `slipstream stop STORE` stops it.
     """
     if log_file and not detach:
         raise click.UsageError("--log-file needs --detach; without --detach, redirect standard output")
@@ -71,7 +68,6 @@ def broker(file: str, roles: tuple[str, ...], detach: bool, log_file: str | None
     log_lines.configure(config)
     for warning in warnings:
         click.echo(f"slipstream: warning: {warning}", err=True)
-
     manager = ServiceManager()
 
     def on_ready() -> None:
@@ -82,10 +78,10 @@ def broker(file: str, roles: tuple[str, ...], detach: bool, log_file: str | None
         announce(f"ready: {what}, process {os.getpid()}")
         manager.ready(what)
 
-    reload = Reload(os.path.abspath(file), manager.reloading, manager.ready)
     return run_broker(
-        config, directory, only=roles, on_ready=on_ready, on_turn=manager.beat, reload=reload, sidecar=open_sidecar
-    )
+        config, directory, only=roles, on_ready=on_ready, on_turn=manager.beat, sidecar=open_sidecar,
+        reload=Reload(os.path.abspath(file), manager.reloading, manager.ready),
+    )  # fmt: skip
 
 
 def _keep_log_out_of(config: BrokerConfig) -> None:

@@ -73,7 +73,7 @@ def send() -> None:
 @click.option("-g", "--group", required=True, metavar="GROUP", help="The consumer group.")
 @TOPIC
 @reaching
-@click.option("--tag", "tags", default="*", metavar="TAGS",
+@click.option("--tag", "tags", default="*", metavar="EXPRESSION",
               help="Only messages with one of these tags, such as `a || b`. Default: * (all).")  # fmt: skip
 @click.option(
     "--from", "begin", type=Beginning(), default="last", metavar="first|last|TIME",

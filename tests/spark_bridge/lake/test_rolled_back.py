@@ -135,7 +135,9 @@ def test_an_iceberg_overwrite_that_only_takes_files_away_is_a_delete(
         Summary(Operation.APPEND, offsets="{}"), Summary(Operation.OVERWRITE, **summary), Summary(Operation(newer)),
     ]  # fmt: skip
     snapshots = {
-        number: Snapshot(snapshot_id=number, parent_snapshot_id=number - 1 or None, manifest_list="", summary=one)
+        number: Snapshot.model_validate(
+            {"snapshot-id": number, "parent-snapshot-id": number - 1 or None, "manifest-list": "", "summary": one}
+        )
         for number, one in enumerate(said, 1)
     }  # fmt: skip
     line = line_of(snapshots[3], snapshots.get, "offsets")

@@ -181,9 +181,8 @@ def test_queues_and_index_that_are_not_there_are_built_again(tmp_path: Path) -> 
     for directory in (log.directory.consumequeue, log.directory.index):
         shutil.rmtree(directory)
         directory.mkdir()
-    directory = StoreDirectory(log.root)
-    index = IndexService(directory.index, SLOTS, ENTRIES_MAX)
-    recovered = recover(directory, SEGMENT_BYTES, QUEUE_FILE_BYTES, index=index)
+    index = IndexService(log.directory.index, SLOTS, ENTRIES_MAX)
+    recovered = recover(StoreDirectory(log.root), SEGMENT_BYTES, QUEUE_FILE_BYTES, index=index)
     assert recovered.max_physical_offset == log.end
     assert [one for one in recovered.findings if "no queues beside a log of messages" in one]
     assert content(log.root, "consumequeue") == before
