@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from store.message.topics import is_lmq
 from store.tables import fastjson
 from store.tables.entry_texts import EntryTexts, object_text, table_text
 from store.tables.tables import (
@@ -43,9 +44,9 @@ class Written(NamedTuple):
     def compact(self) -> bytes:
         """Return the JSON as it is sent."""
         parts = [] if self.version is None else [f'"{VERSION}":{fastjson.dumps(self.version.value())}']
-        if self.groups is not None:
-            parts.append(f'"{GROUP_TOPICS}":{{{",".join(self.groups)}}}')
         usual, light = self._apart()
+        if self.groups is not None:
+            parts.append(f'"{GROUP_TOPICS}":{{{",".join(self._usual_groups())}}}')
         if self.has_light:
             parts.append(f'"{LIGHT_TABLE}":{{{",".join(light)}}}')
         parts.append(f'"{OFFSET_TABLE}":{{{",".join(usual)}}}')
@@ -62,8 +63,13 @@ class Written(NamedTuple):
 
     def _pretty(self, light: list[str], offsets: list[str]) -> bytes:
         head = {} if self.version is None else {VERSION: self.version.value()}
-        tables = [] if self.groups is None else [table_text(GROUP_TOPICS, self.groups)]
+        tables = [] if self.groups is None else [table_text(GROUP_TOPICS, self._usual_groups())]
         return object_text(head, [*tables, *light, table_text(OFFSET_TABLE, list(map(_on_lines, offsets)))])
+
+    def _usual_groups(self) -> list[str]:
+        """Those whose topics RocketMQ lists: none for light groups."""
+        groups = self.groups or []
+        return [text for text in groups if not is_lmq(text[1:])] if self.has_light else groups
 
     def _apart(self) -> tuple[list[str], list[str]]:
         """The entries of usual groups, and those of light ones, which have an offset and no queue."""

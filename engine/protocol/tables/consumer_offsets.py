@@ -190,5 +190,7 @@ class ConsumerOffsets:
     def _group_topics(self) -> dict[str, list[str]]:
         by_group: dict[str, list[str]] = {}
         for topic, group in self.table:
+            if self.has_light and is_lmq(group):
+                continue
             by_group.setdefault(group, []).append(topic)
         return {group: broker_tables.java_order(names, HASH_SET_CAPACITY) for group, names in by_group.items()}

@@ -95,6 +95,7 @@ def test_light_groups_are_where_rocketmq_keeps_them(store_dir: Path, region_dir:
     begun.metadata.changed.add(CONSUMER_OFFSETS)
     begun.save(NOW, is_last=True)
     said = "".join(path.read_text().split())
+    assert ('"groupTopicMap":{"usual":["%LMQ%t"]}' in said) is (compat == "5"), "light groups are not in it"
     assert said.endswith('"lmqOffsetTable":{"%LMQ%t@%LMQ%g":7},"offsetTable":{"%LMQ%t@usual":{1:9}}}')
     compact = at_once(begun.metadata.offsets_in_steps()).compact()
     assert compact.endswith(b'"lmqOffsetTable":{"%LMQ%t@%LMQ%g":7},"offsetTable":{"%LMQ%t@usual":{1:9}}}')
