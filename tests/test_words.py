@@ -17,8 +17,8 @@ PACKAGES = ("ipc", "store", "engine", "spark_bridge", "tools")
 SOURCES = [*(path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))), *ROOT.glob("*.py")]
 LEDGER = re.compile(r"(?:Written|Made) by\s+`make ")  # a program wrote its figures
 # Docstrings that are riddles: "Of one front." "As it is sent." "Once."
-NO_SUBJECT, NO_SUBJECT_MAX = re.compile(r"(Of|As|By)\b"), 8
-FEW_WORDS, FEW_WORDS_MAX = 4, 22
+NO_SUBJECT, NO_SUBJECT_MAX = re.compile(r"(Of|As|By)\b"), 4
+FEW_WORDS, FEW_WORDS_MAX = 4, 18
 CHANGELOG_ENTRY_MAX = 120
 
 
