@@ -195,7 +195,7 @@ def test_a_name_server_applies_what_may_change_and_tells_its_manager(tmp_path: P
             assert ended == f"READY=1\nSTATUS={file} {outcome}"
             rewrite(file, orderMessageEnable="perhaps")
             process.send_signal(signal.SIGHUP)
-            assert said_to(manager, 2)[1].startswith("READY=1\nSTATUS=nothing is changed: ")
+            assert said_to(manager, 2)[1].startswith("READY=1\nSTATUS=nothing was changed: ")
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0
