@@ -353,5 +353,5 @@ def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(ServerUnreachable, match=r"grpc://127\.0\.0\.1:1"):
         read_remote("grpc://127.0.0.1:1", ScanRequest())
     for location in ("http://127.0.0.1:1", "127.0.0.1:8815", "/etc", ""):
-        with pytest.raises(InvalidOption, match="no address"):
+        with pytest.raises(InvalidOption, match="not an address"):
             read_remote(location, ScanRequest())

@@ -180,7 +180,7 @@ def test_wrong_arguments_are_explained(broker: LocalBroker) -> None:
         (("send", "-t", "x", *at, "--property", "half"), 2, "NAME=VALUE"),
         (("send", "-t", "x", *at, "--property", "KEYS=a"), 2, "set by RocketMQ itself"),
         (("send", "-t", "a b", *at), 4, "illegal characters"),
-        (("consume", "-g", "g", "-t", "never", *at), 2, "is not known"),
+        (("consume", "-g", "g", "-t", "never", *at), 2, "does not exist"),
         (("consume", "-g", "g", "-t", "x", "--broker", "127.0.0.1:1"), 3, "is it running"),
     ):
         ended = slipstream(*arguments, lines="line\n")

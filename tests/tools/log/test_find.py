@@ -146,9 +146,9 @@ def test_a_short_index_file_is_named(log: SmallLog, left: int) -> None:
 def test_a_checkpoint_says_how_far_the_index_goes(log: SmallLog) -> None:
     log.append(properties={"TAGS": "no keys"})
     dispatch(log)
-    assert "looked through" in run(log.root, "--key", "none").stderr
+    assert "searched the log" in run(log.root, "--key", "none").stderr
     checkpoint.write(log.directory.checkpoint, checkpoint.Checkpoint(flushed_offset=log.end, index_offset=log.end))
-    assert "looked through" not in run(log.root, "--key", "none").stderr
+    assert "searched the log" not in run(log.root, "--key", "none").stderr
 
 
 def await_dispatch(store: Path) -> None:
@@ -167,6 +167,6 @@ def test_on_a_running_broker(tmp_path: Path) -> None:
         await_dispatch(broker.store)
         result = run(broker.store, "--key", "k3", "--json")
         assert [json.loads(line)["queueOffset"] for line in result.stdout.splitlines()] == [3, 8, 13, 18]
-        assert "looked through" not in result.stderr
+        assert "searched the log" not in result.stderr
     shutil.rmtree(broker.store / "index")
     assert len(offsets(run(broker.store, "--key", "k3", "--json"))) == 4
