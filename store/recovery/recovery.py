@@ -200,7 +200,7 @@ def recover(
     if findings := [_as_finding(end, verdict, is_copy=last.is_copy)] if verdict is Verdict.TORN else []:
         zero(files, end.dirty)
     _sync(files, [base for base in bases if first <= base <= end.offset])
-    findings += _without_queues(queues.root, end.offset - bases[0])
+    findings += _without_queues(directory, end.offset - bases[0])
     queues.cut(files, bases[0], end.offset, checkpoint)
     queues.build(files, bases[0], end.offset, checkpoint)
     if index is not None:
@@ -215,11 +215,11 @@ def recover(
     )  # fmt: skip
 
 
-def _without_queues(root: Path, log_bytes: int) -> list[str]:
-    """Say that a log has messages and no queue."""
-    if not log_bytes or next(iter(queue_directories(root)), None) is not None:
+def _without_queues(directory: StoreDirectory, log_bytes: int) -> list[str]:
+    """Say that a log has messages and no queue of any kind."""
+    if not log_bytes or any(queue for root in directory.queue_directories() for queue in queue_directories(root)):
         return []
-    return [f"{root}: it has no queues beside a log of messages: all are built from the log"]
+    return [f"{directory.consumequeue}: it has no queues beside a log of messages: all are built from the log"]
 
 
 def _of_this_log(last: LastRun, checkpoint: Checkpoint, *, clean: bool) -> tuple[LastRun, Checkpoint]:
