@@ -112,8 +112,8 @@ def _summary() -> str:
             release, f"`compat={compat}`", str(len(those)), str(counts["answered"]), str(counts["refused by name"]),
             str(counts["not supported"]), str(counts["for others"]),
         ))  # fmt: skip
-    head = ("RocketMQ", "beside", "codes", "answered", "refused by name", "code 3, not supported",
-            "nothing that a broker or name server serves")  # fmt: skip
+    head = ("RocketMQ", "compared with", "codes", "answered", "refused with a reason", "code 3, not supported",
+            "not for a broker or name server")  # fmt: skip
     return table(head, rows)
 
 
@@ -150,7 +150,8 @@ def _mqadmin() -> str:
     yes = [(releases, ", ".join(tried), ", ".join(others)) for releases, (tried, others) in whole.items()]
     no = [(why, ", ".join(names)) for why, names in sorted(lacking.items())]
     return (
-        f"Every request of these commands is answered:\n\n{table(('in', 'run by a test', 'not run by a test'), yes)}\n"
+        "Slipstream answers every request of these commands:\n\n"
+        f"{table(('in', 'run by a test', 'not run by a test'), yes)}\n"
         f"These commands fail:\n\n{table(('what is missing', 'commands'), no)}"
     )
 
@@ -172,7 +173,7 @@ def _lacks(those: list[Command]) -> list[Request]:
 def _version() -> str:
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     *releases, newest = RELEASES
-    return f"This page describes Slipstream {ours} beside RocketMQ {', '.join(releases)} and {newest}.\n"
+    return f"This page compares Slipstream {ours} with RocketMQ {', '.join(releases)} and {newest}.\n"
 
 
 PARTS: dict[str, Callable[[], str]] = {

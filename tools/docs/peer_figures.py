@@ -54,9 +54,9 @@ def part() -> str:
     works = {one["work"]: one for one in ledger.read(KEPT)}
     used = [works[name] for name in dict.fromkeys(row.work for row in ROWS)]
     dates, cpus = sorted({one["at"] for one in used}), {one["machine"]["cpus"] for one in used}
-    where = f"virtual machine with {' or '.join(map(str, sorted(cpus)))} CPUs, {' and '.join(dates)}"
+    where = f"virtual machine with {' or '.join(map(str, sorted(cpus)))} CPUs, on\n{' and '.join(dates)}"
     return table(HEAD, [_cells(row, works[row.work]["ratios"]) for row in ROWS]) + (
-        f"\nBoth sides of a row ran in one `make bench`, on a {where}.\n"
+        f"\nThe two figures of a row come from one run of `make bench`. All runs used a {where}.\n"
         "Spark's Kafka source reads through a broker and TCP; Slipstream's source reads mapped files.\n"
     )
 
