@@ -91,7 +91,7 @@ def test_the_dispatcher_waits_for_room_and_goes_on(
         def is_told() -> bool:
             """It is, or somebody gave room back just now."""
             code = cli.run_command(["status", str(broker.store)])
-            said = re.search(r"DISK +queues and index wait for room", capsys.readouterr().out)
+            said = re.search(r"DISK +queues and index wait for disk space", capsys.readouterr().out)
             assert said is None or code == ExitCode.FOUND
             return said is not None or not board.dispatch_errno.read()
 

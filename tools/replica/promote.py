@@ -22,7 +22,7 @@ from engine.protocol.ha.client import HaClientState
 from engine.remoting.peers.fencing import Master
 from ipc.errors import IpcError
 from ipc.process import is_alive, namespace
-from store.errors import StoreError
+from store.errors import StoreError, StoreLocked
 from store.files import divergence, epochs
 from store.files.directory import StoreDirectory, store_directory
 from store.reading.extent import Running, running
@@ -118,10 +118,14 @@ def _alone(store: Path, broker: Running) -> Iterator[None]:
 
 
 def _promote_stopped(directory: StoreDirectory, force: bool, master: str | None, as_json: bool) -> int:
-    with locked(directory):
-        if not force:
-            succession.require_no_living(directory.root, master)
-        epochs.write(directory.root, epochs.read(directory.root).promoting(is_forced=force))
+    try:
+        with locked(directory):
+            if not force:
+                succession.require_no_living(directory.root, master)
+            epochs.write(directory.root, epochs.read(directory.root).promoting(is_forced=force))
+    except StoreLocked as taken:
+        why = f"its broker starts, stops or changes its role just now ({taken})"
+        raise RoleRefused(directory.root, why, f"see `slipstream ha status {directory.root}`, then try again") from None
     fields: dict[str, Any] = dict.fromkeys(("role", "broker", "epoch", "startOffset", "oldMaster"))
     line = "no broker runs on this store; its next start makes it a master, whatever its file says"
     line += "" if force else "; that start is refused while another master answers"

@@ -51,6 +51,7 @@ from store.files.segment_files import SegmentFiles
 log = logging.getLogger("slipstream.remoting")
 
 UNREACHED_MS = 90_000  # a name server has one master of a name: two take turns there, in a minute at most
+FOUND_MS = 5000
 SUCCESSORS_MAX = 4  # looked at, or waiting for it; more requests to step down are refused
 
 
@@ -60,7 +61,7 @@ class Rivals(Part):
     def __init__(self, context: PartContext) -> None:
         super().__init__(context)
         self._is_asking, self._has_yielded, self._successors = False, False, 0
-        self._noted: list[Rival] = []
+        self._noted, self._began_ms = list[Rival](), monotonic_ms()
         self._relay = Relay()
         self._unreached: dict[str, int] = {}  # masters that name servers alone see, and when they were listed last
         self._met, self._said = peers.read(context.config.store_path_root_dir), list[str]()
@@ -76,7 +77,7 @@ class Rivals(Part):
         """Ask, where that is due."""
         if self.context.is_slave or self._has_yielded or self._is_asking:
             return
-        if self._asks_first() and not self.context.board.listen_port.read():
+        if self._asks_first() and not self._can_be_found(now_ms):
             return  # of two that are promoted at once, the later one to ask finds the other one answering
         slaves = [one for one in self.context.board.ha if one.state.read() == HaSlotState.TRANSFER]
         self._meet([address_cursors.text_of(one.remoting) for one in slaves])
@@ -85,6 +86,12 @@ class Rivals(Part):
             self._lines.flush(now_ms)
             self._is_asking = True
             self.asking = self.context.loop.create_task(self._ask())
+
+    def _can_be_found(self, now_ms: int) -> bool:
+        """Return whether this master answers, and each name server lists it; a silent one is waited for FOUND_MS."""
+        names = set(self.context.config.name_servers)
+        is_listed = names <= set(self.context.registrar.known_at()) or now_ms - self._began_ms > FOUND_MS
+        return is_listed and self.context.board.listen_port.read() > 0
 
     def _meet(self, said: list[str]) -> None:
         """Keep where slaves say that they answer."""

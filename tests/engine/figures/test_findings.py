@@ -59,7 +59,7 @@ def test_the_disk_comes_first(board: Board, tmp_path: Path) -> None:
     assert (findings.pop(3).reason, len(findings)) == ("FILES_REMOVED", 5)
     assert "Input/output error" in findings[0].what and "FULL" in findings[1].what
     assert f"df -h {tmp_path}" in findings[2].next_step and "log verify" in findings[4].next_step
-    assert "queues and index wait for room (No space left on device)" in findings[3].what
+    assert "queues and index wait for disk space (No space left on device)" in findings[3].what
 
 
 def test_a_role_that_stands_still_is_named_once(board: Board, tmp_path: Path) -> None:

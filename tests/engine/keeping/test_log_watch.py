@@ -123,7 +123,7 @@ def test_a_file_system_that_becomes_read_only_ends_acknowledgements(
     monkeypatch.setattr("engine.keeping.log_watch.os.statvfs", lambda _path: SimpleNamespace(f_flag=os.ST_RDONLY))
     assert flusher.do_work(NOW + WATCH_MS) == 0
     assert board.flush_errno.read() == errno.EROFS
-    assert f"{log.directory.commitlog}: cannot be brought to disk (Read-only file system)" in caplog.text
+    assert f"{log.directory.commitlog}: cannot be flushed to disk (Read-only file system)" in caplog.text
 
 
 def test_segments_that_retention_deletes_are_not_missed(log: SmallLog, board: Board) -> None:

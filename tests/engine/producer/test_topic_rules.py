@@ -147,7 +147,7 @@ def test_queue_ids_beyond_a_topics_are_refused_with_rocketmqs_code(
 def test_nobody_sends_to_the_brokers_own_topics(broker: LocalBroker, topic: str) -> None:
     with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         for queue_id in (0, None):
-            assert_all_refused(broker, puts_of(producer, topic, queue_id), NoPermission, "the broker's own")
+            assert_all_refused(broker, puts_of(producer, topic, queue_id), NoPermission, "belongs to the broker")
         half = producer.send_half("t", b"x", group="g")  # what the broker itself puts there is another matter
         producer.end_transaction(half, commit=True)
         producer.send("t", b"x", delay_level=1)
@@ -193,7 +193,7 @@ def test_without_auto_creation_only_topics_that_there_are(tmp_path: Path) -> Non
     with LocalBroker(tmp_path / "b", **SMALL, autoCreateTopicEnable="false") as broker:
         with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
             for topic in ("new", "%DLQ%g", "%LMQ%a", "TBW102"):
-                assert_all_refused(broker, puts_of(producer, topic, None), TopicNotExist, "apply first|create it first")
+                assert_all_refused(broker, puts_of(producer, topic, None), TopicNotExist, "create it with")
             assert producer.send("%RETRY%g", b"x", queue_id=0).queue_id == 0
             assert_all_refused(broker, puts_of(producer, "%RETRY%h", 1), QueueIdIllegal)
             set_topic(broker, "new")

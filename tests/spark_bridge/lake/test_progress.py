@@ -61,10 +61,10 @@ def test_errors_of_others_are_one_line_without_credentials() -> None:
 
 def test_a_terminals_colours_and_what_rust_gave_up_are_one_plain_line() -> None:
     asked = Outside("t", {}).asked
-    with pytest.raises(LakeFailed, match=r"^t: it fails: no such bucket > nowhere; see"), asked("it fails"):
+    with pytest.raises(LakeFailed, match=r"^t: it fails: no such bucket > nowhere; correct that"), asked("it fails"):
         raise OSError("no such bucket \x1b[31m>\x1b[0m nowhere")
     panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
-    with pytest.raises(LakeFailed, match=r"^t: it fails: gave up; see"), asked("it fails"):
+    with pytest.raises(LakeFailed, match=r"^t: it fails: gave up; correct that"), asked("it fails"):
         raise panic("gave up")
     with pytest.raises(KeyboardInterrupt), asked("it fails"):
         raise KeyboardInterrupt

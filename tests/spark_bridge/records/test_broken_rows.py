@@ -50,7 +50,7 @@ def identity(row: Row) -> tuple[object, ...]:
 
 def told_range(row: Row) -> tuple[int, int]:
     """From the damaged place to where reading went on."""
-    found = re.search(r"(?:goes on at|follows below) offset ([0-9]+)$", row["_error"])
+    found = re.search(r"(?:continues at|follows below) offset ([0-9]+)$", row["_error"])
     return row["physicalOffset"], int(found[1]) if found else row["physicalOffset"] + 1
 
 

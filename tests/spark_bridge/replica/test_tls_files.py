@@ -33,9 +33,9 @@ def test_a_file_that_cannot_be_used_is_refused_before_anybody_is_asked(tmp_path:
     shows = {"client_certPath": issued.certificate, "client_keyPath": issued.key}
     wrong = {
         tmp_path / "none": "No such file or directory; a tls.properties that the driver can read",
-        tmp_path / "pipe": "no file of up to 1048576 bytes",
-        tmp_path: "no file of up to 1048576 bytes",
-        tmp_path / "large": "no file of up to 1048576 bytes",
+        tmp_path / "pipe": "of up to 1048576 bytes",
+        tmp_path: "of up to 1048576 bytes",
+        tmp_path / "large": "of up to 1048576 bytes",
         tmp_path / "key.pem": "key.pem:1: this line: unknown key",
         tls_file(tmp_path / "a", client_trustCertPath="nowhere.pem"): "nowhere.pem: cannot be read",
         tls_file(tmp_path / "b", client_keyPasword=PASSWORD): "did you mean tls.client.keyPassword",

@@ -261,7 +261,7 @@ def test_index_files_later_than_the_checkpoint_are_built_again(tmp_path: Path) -
     ends = [IndexFile.open(path, index.geometry).header.end_timestamp_ms for path in index.files()]
     findings = recovered(log, index, Checkpoint(index_msg_timestamp_ms=ends[1]), clean=False)
     assert contents(index) == whole
-    assert findings == ["2 index files later than the checkpoint are built again from the log"]
+    assert findings == ["2 index files later than the checkpoint are rebuilt from the log"]
 
 
 def test_an_index_of_another_log_goes(tmp_path: Path) -> None:

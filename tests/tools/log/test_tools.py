@@ -149,9 +149,9 @@ def test_rebuild(log: SmallLog) -> None:
     before = content(log.root, "consumequeue")
     for name in before:
         (log.root / name).write_bytes(bytes(len(before[name])))
-    assert run("rebuild", "queue", log.root).stdout.startswith("6 queues built again")
+    assert run("rebuild", "queue", log.root).stdout.startswith("6 queues rebuilt")
     assert content(log.root, "consumequeue") == before
-    assert run("rebuild", "index", log.root).stdout.startswith("3 index files built again")
+    assert run("rebuild", "index", log.root).stdout.startswith("3 index files rebuilt")
     assert list(Verification(log.root).findings()) == []
 
 
@@ -165,7 +165,7 @@ def test_repair_and_queues_that_lack_the_repaired_records(log: SmallLog, tmp_pat
     ran = run("repair", "--from", other, log.root)
     assert ran.exit_code == 0
     assert f"repaired: offsets {log.records[10].offset} to {log.records[11].offset}" in ran.stdout
-    assert "queues built again" in ran.stdout
+    assert "queues rebuilt" in ran.stdout
     assert content(log.root, "commitlog", "consumequeue") == before
     assert run("repair", "--from", other, log.root).stdout == "0 ranges repaired, 0 left as they are\n"
     assert run("repair", "--from", log.root, log.root).exit_code == 2
@@ -328,7 +328,7 @@ def test_progress_of_every_part_of_a_repair(log: SmallLog, tmp_path: Path) -> No
     shutil.rmtree(log.directory.consumequeue)
     shown = run("repair", "--progress", "--from", other, log.root)
     assert shown.exit_code == 0
-    assert "queues built again" in shown.stdout
+    assert "queues rebuilt" in shown.stdout
     assert all(part in shown.stderr for part in ("repair", "verify", "rebuild queue", "100%"))
 
 
