@@ -79,10 +79,9 @@ class Rivals(Part):
             return
         if self._asks_first() and not self._can_be_found(now_ms):
             return  # of two that are promoted at once, the later one to ask finds the other one answering
-        slaves = [one for one in self.context.board.ha if one.state.read() == HaSlotState.TRANSFER]
-        self._meet([address_cursors.text_of(one.remoting) for one in slaves])
+        connected = self._meet_slaves()
         asks_first = self._asks_first() or self._is_held()
-        if self._watch.is_due(now_ms, len(slaves), len(self._met), asks_first=asks_first):
+        if self._watch.is_due(now_ms, connected, len(self._met), asks_first=asks_first):
             self._lines.flush(now_ms)
             self._is_asking = True
             self.asking = self.context.loop.create_task(self._ask())
@@ -93,13 +92,16 @@ class Rivals(Part):
         is_listed = names <= set(self.context.registrar.known_at()) or now_ms - self._began_ms > FOUND_MS
         return is_listed and self.context.board.listen_port.read() > 0
 
-    def _meet(self, said: list[str]) -> None:
-        """Keep where slaves say that they answer."""
+    def _meet_slaves(self) -> int:
+        """Keep where connected slaves say that they answer; return how many are connected."""
+        slaves = [one for one in self.context.board.ha if one.state.read() == HaSlotState.TRANSFER]
+        said = [address_cursors.text_of(one.remoting) for one in slaves]
         if said == self._said:
-            return
+            return len(slaves)
         with suppress(OSError):  # a full disk: kept with the next turn
             peers.add(self.context.config.store_path_root_dir, (one for one in said if one != NOWHERE))
             self._met, self._said = peers.read(self.context.config.store_path_root_dir), said
+        return len(slaves)
 
     def _asks_first(self) -> bool:
         return self.context.board.reign.read() == Reign.ASKS
@@ -210,6 +212,7 @@ class Rivals(Part):
         if self._successors >= SUCCESSORS_MAX:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "too many ask this master to step down at once")
         self._successors += 1
+        self._meet_slaves()  # one that has just connected is asked, too
         try:
             is_so = await self.context.loop.run_in_executor(self._threads, self._is_claimed, wanted)
         except OSError as error:

@@ -38,7 +38,7 @@ def test_nothing_is_imported_that_makes_it_slow() -> None:
 @pytest.mark.parametrize("address", ["here", "here:", ":9876", "here:port"])
 def test_an_invalid_address_is_reported(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["admin", "clusterList", "-n", address]) == 3
-    assert f"{address}: no address of the form host:port" in capsys.readouterr().err
+    assert f"{address}: not an address of the form host:port" in capsys.readouterr().err
 
 
 @pytest.mark.broker

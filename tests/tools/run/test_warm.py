@@ -36,7 +36,7 @@ def test_warm_leaves_every_kernel_once_and_removes_what_it_made(tmp_path: Path) 
     for module, name in _kernels():
         assert list(folders[module].rglob(f"*.{name}-*.nbc")), f"{module}.{name}"
     assert _slipstream(kernels, "warm").stderr == ""  # nothing is compiled again
-    assert "removed:" in _slipstream(kernels, "warm", "--remove").stdout
+    assert "removed " in _slipstream(kernels, "warm", "--remove").stdout
     assert not list(kernels.iterdir())
 
 
@@ -47,4 +47,4 @@ def test_removing_where_there_is_nothing_is_no_error(tmp_path: Path) -> None:
         check=False, capture_output=True, text=True, timeout=300,
         env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "file" / "kernels")},
     )  # fmt: skip
-    assert (told.returncode, told.stdout) == (0, "removed: 0 folders of kernels\n")
+    assert (told.returncode, told.stdout) == (0, "removed 0 folders of kernels\n")

@@ -34,7 +34,7 @@ def test_what_is_no_store_or_too_many_of_them_is_said(store: Path, tmp_path: Pat
     assert command_line.run("web").exit_code == 2
     ran = command_line.run("web", tmp_path / "nowhere")
     assert ran.exit_code == 2 and "NOT_A_STORE" in ran.stderr
-    assert "16 at most" in command_line.run("web", *[store] * 17).stderr
+    assert "at most 16" in command_line.run("web", *[store] * 17).stderr
 
 
 def test_a_port_that_is_taken_is_said(store: Path) -> None:
