@@ -17,7 +17,7 @@ from store.files.summed_json import Damaged
 
 NAME, REFUSAL = "role-request", "role-refused"
 LOCK = "role-lock"  # a command that changes the role holds it
-CLAIM = "role-claim"  # a slave is about to take its master's place, and says so to who asks
+CLAIM = "role-claim"  # a slave is about to take its master's place; it answers so when the master asks
 ROLE_SIGNAL = signal.SIGUSR1  # says to the supervisor that a role is asked for
 
 

@@ -78,7 +78,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.rows: dict[Key, Row] = {}
-        self.has_news = False  # something was counted since whoever looks at this has set it back
+        self.has_news = False  # something was counted since a reader last reset this
 
     def count(self, what: str, *labels: str, by: int = 1) -> None:
         """Add `by` to a counter."""

@@ -48,7 +48,7 @@ class LogWatch:
     def require_places(self, fd: int, base: int) -> None:
         """Raise FilesGone unless the directories, and the open segment's name (fd -1: no segment), lead where they did.
 
-        Raises OSError where that cannot be told, or nothing can be written there any more.
+        Raises OSError if the check fails, or if the file system has become read-only.
         """
         for place in self._directories:
             if _inode_of(place.path) != (place.device, place.inode):

@@ -218,7 +218,7 @@ class Clients:
         self._turns.end_turn()
 
     def _note_topics(self) -> bool:
-        """Return whether topics.json is another file than before, whoever wrote it; then have producers look."""
+        """Return whether topics.json was replaced since the last look; if so, have producers read it again."""
         before, self._topics_seen = self._topics_seen, self._files.state_of_topics()
         if before != self._topics_seen:
             waiting.add(self._board.topics_changes, 1)

@@ -45,7 +45,7 @@ class Keeper:
         self.done_offset = self.built = self.refused = self.waits_for = 0
 
     def step(self, low: int, end: int, now_ms: int) -> int:
-        """Do one small step for the log in [low, end); return 0 when there is nothing to do for now.
+        """Do one small step for the log in [low, end); return 0 when no step is due.
 
         Raises OSError for a disk that fails, ForeignFile, and what is wrong with the store's files.
         """

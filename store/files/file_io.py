@@ -264,7 +264,7 @@ def replace_file(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
 
 
 def replace_alike(path: Path, content: bytes) -> None:
-    """As `replace_file`; owner, group and rights stay as they are. Raises OSError, then the file is as before."""
+    """Replace a file like `replace_file`, and keep its owner, group and rights. On OSError the old file is kept."""
     os.close(_replace(path, content, FILE_MODE, held=False, like=path.stat()))
 
 

@@ -198,7 +198,7 @@ class LogView:
         while start < end:
             count = reader.read(start, end, ROWS_MAX, self.rows)
             if count <= 0:
-                return True  # who asks for it gets an error that says what is there
+                return True  # the client gets an error that names the offsets that are there
             if any_matched(self.rows, count, tags.codes):
                 return True
             start = int(self.rows[count - 1, Unit.QUEUE_OFFSET] + self.rows[count - 1, Unit.MESSAGES])

@@ -40,7 +40,7 @@ def is_proved(secret: bytes, nonce: bytes, said: Relayed) -> bool:
 
 
 def texts_of(said: Relayed) -> tuple[str, ...]:
-    """As a registration's filter servers."""
+    """Return the words as the filter servers of a registration."""
     fields = [said.nonce.hex(), said.to.hex(), said.claim.decode(), said.signature.hex()]
     whole = base64.urlsafe_b64encode(json.dumps(fields).encode()).decode()
     parts = (whole[at : at + PART_CHARACTERS] for at in range(0, len(whole), PART_CHARACTERS))
@@ -48,7 +48,7 @@ def texts_of(said: Relayed) -> tuple[str, ...]:
 
 
 def relayed_of(texts: Iterable[object]) -> Relayed | None:
-    """What a name server handed on; None where that is nothing of ours, or not whole."""
+    """Return the words that a name server handed on; None unless they are whole and another Slipstream master's."""
     pieces = [one.split(":", 2) for one in texts if isinstance(one, str) and one.startswith(f"{PREFIX}:")]
     try:
         parts = {int(number): part for _prefix, number, part in pieces[:PARTS_MAX]}
