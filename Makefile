@@ -4,7 +4,7 @@
 #   make run     the main job on real input; INPUT="a.log b.log" adds files, KEEP=1 leaves it running
 #   make quick   the tests that start no broker and no JVM: a few minutes, for every change
 #   make test    all tests, as CI runs them; ARGS="tests/store -k record" chooses, ARGS=--durations=30 says where the time goes
-#   make lint    ruff and mypy --strict, of tests names and arguments
+#   make lint    ruff (rules and format) and mypy --strict, of tests names and arguments
 #   make interop masters, slaves and name servers, ours and RocketMQ's, in every pairing, killed under load; one store in
 #                turn with RocketMQ's broker; clients of both lines in scenes with each; writes docs/interop.md
 #   make peers   scenes and histories of RocketMQ's clients at our brokers: what `make test` leaves out
@@ -101,6 +101,7 @@ peers: setup
 
 lint: setup
 	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check --quiet . || { echo "run: $(PYTHON) -m ruff format ." >&2; exit 1; }
 	@$(PYTHON) -m mypy
 
 differential: setup

@@ -178,8 +178,10 @@ class Children:
         waiting.publish(self._board.given_up[child.name], 1)
         log.critical(
             "%s died %d times at the same place and will not be restarted: %s; see `slipstream status STORE`",
-            child.name, child.same_place, self._failures.text_of(child.name),
-        )  # fmt: skip
+            child.name,
+            child.same_place,
+            self._failures.text_of(child.name),
+        )
 
     def _forget(self, child: Child, now_ms: int) -> None:
         """Deaths of long ago; and all that were at one place, once its cursors have left that."""

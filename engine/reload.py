@@ -64,9 +64,10 @@ class Reload:
             return self._refuse(str(error), of_file)
         tell_warnings(log, warnings)
         restart = [
-            key.name for key in KEYS
+            key.name
+            for key in KEYS
             if key.name not in LIVE and getattr(wanted, key.field) != getattr(of_file, key.field)
-        ]  # fmt: skip
+        ]
         asked = _Asked(board, live_settings.texts(board), restart, monotonic_ms() + TAKEN_WITHIN_MS)
         words = live_settings.words(wanted)
         if has_clients:

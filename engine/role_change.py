@@ -66,8 +66,11 @@ class RoleChange:
         if known.is_copy_of(self.identity) and self.of_file.broker_role is BrokerRole.SLAVE:
             log.warning(
                 "this store is a copy of the store in which %s became the master of epoch %d; starting as a slave;"
-                " `slipstream promote %s` makes this broker the master", self.identity, known.last_epoch, self._root,
-            )  # fmt: skip
+                " `slipstream promote %s` makes this broker the master",
+                self.identity,
+                known.last_epoch,
+                self._root,
+            )
         if config.broker_role is BrokerRole.SLAVE and self.of_file.broker_role is not BrokerRole.SLAVE:
             self._tell_slave(config, known)
         return config
@@ -92,8 +95,12 @@ class RoleChange:
                 return one.master.fence
             log.warning(
                 "%s at %s is also a master, of epoch %d (%s); this broker's epoch is %d, and it starts as a master",
-                one.master.extent.identity, one.master.address, one.master.extent.epoch, one.verdict, known.last_epoch,
-            )  # fmt: skip
+                one.master.extent.identity,
+                one.master.address,
+                one.master.extent.epoch,
+                one.verdict,
+                known.last_epoch,
+            )
         return None
 
     def _refuse_beside_master(self, known: Epochs) -> None:

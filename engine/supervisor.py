@@ -66,9 +66,20 @@ START_DEATHS_MAX = 3
 YIELDING_NICENESS = 10
 # The order of the stop: who makes new bytes first, who keeps them safe last.
 STOP_ORDER = (
-    *SPARE_ROLES, *FRONTS, "delay", "transactions", "clients", "writer", "receiver", "dispatcher", "ha_listener",
-    "group_transfer", "housekeeper", "flusher", "allocator",
-)  # fmt: skip
+    *SPARE_ROLES,
+    *FRONTS,
+    "delay",
+    "transactions",
+    "clients",
+    "writer",
+    "receiver",
+    "dispatcher",
+    "ha_listener",
+    "group_transfer",
+    "housekeeper",
+    "flusher",
+    "allocator",
+)
 OpenSidecar = Callable[[BrokerConfig, Board], Role]
 HOLD_NOTHING = ("ha_listener", "group_transfer", *SPARE_ROLES)  # whose end loses nothing, however it comes
 
@@ -77,9 +88,13 @@ class Supervisor:
     """One running broker, or what `only` names of it."""
 
     def __init__(
-        self, config: BrokerConfig, directory: StoreDirectory, only: Collection[str] = (),
-        reload: Reload | None = None, sidecar: OpenSidecar | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        config: BrokerConfig,
+        directory: StoreDirectory,
+        only: Collection[str] = (),
+        reload: Reload | None = None,
+        sidecar: OpenSidecar | None = None,
+    ) -> None:
         self._config, self._directory, self._only, self._reload = config, directory, only, reload
         self._sidecar, self._change = sidecar, RoleChange(config)
         self._regions: Path | None = None
@@ -162,11 +177,15 @@ class Supervisor:
         own_files.make_rest_own(self._directory)
         began_ms = monotonic_ms()
         recovered = recover(
-            self._directory, self._config.mapped_file_size_commit_log_bytes,
-            self._config.mapped_file_size_consume_queue_bytes, check_crc=self._config.check_crc_on_recover,
-            index=index_of(self._config), kinds=kinds_of(self._config), last=last,
+            self._directory,
+            self._config.mapped_file_size_commit_log_bytes,
+            self._config.mapped_file_size_consume_queue_bytes,
+            check_crc=self._config.check_crc_on_recover,
+            index=index_of(self._config),
+            kinds=kinds_of(self._config),
+            last=last,
             is_slave=self._change.was_slave(),
-        )  # fmt: skip
+        )
         own_files.make_tail_own(self._directory, recovered.max_physical_offset)
         for finding in recovered.findings:
             log.warning("recovery: %s", finding)
@@ -216,11 +235,14 @@ class Supervisor:
         # An empty slave does not know yet where its master's log starts; -1: no segment is asked for.
         unknown = self._config.broker_role is BrokerRole.SLAVE and recovered.min_physical_offset == end == 0
         for cursor, offset in (
-            (board.min_physical_offset, recovered.min_physical_offset), (board.max_physical_offset, end),
-            (board.flushed_offset, end), (board.reput_from_offset, recovered.reput_from_offset),
-            (board.segment_request_offset, -1 if unknown else end), (board.recovered_offset, end),
+            (board.min_physical_offset, recovered.min_physical_offset),
+            (board.max_physical_offset, end),
+            (board.flushed_offset, end),
+            (board.reput_from_offset, recovered.reput_from_offset),
+            (board.segment_request_offset, -1 if unknown else end),
+            (board.recovered_offset, end),
             (board.own_broker_id, self._change.of_file.broker_id),
-        ):  # fmt: skip
+        ):
             waiting.publish(cursor, offset)
         self._change.publish(board, self._config, self._only)
         log_lines.THRESHOLD.set(self._config.log_level, board.log_level.read)
@@ -387,10 +409,15 @@ def _yielding(open_role: Callable[[], Role]) -> Role:
 
 
 def run_broker(
-    config: BrokerConfig, directory: StoreDirectory, *, only: Collection[str] = (),
-    on_ready: Callable[[], None] | None = None, on_turn: Callable[[], None] | None = None, reload: Reload | None = None,
+    config: BrokerConfig,
+    directory: StoreDirectory,
+    *,
+    only: Collection[str] = (),
+    on_ready: Callable[[], None] | None = None,
+    on_turn: Callable[[], None] | None = None,
+    reload: Reload | None = None,
     sidecar: OpenSidecar | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Run a broker in this process and its children until a signal to stop; return the exit code.
 
     `directory` is the store's, made and locked; it is given back at the end. With `only` these roles are started and no

@@ -75,10 +75,16 @@ def _miniature(config: BrokerConfig) -> Iterator[tuple[BrokerConfig, Board, Path
     root = Path(tempfile.mkdtemp(prefix="slipstream-warm-", dir=config.region_path))
     try:
         small = replace(
-            config, store_path_root_dir=root / "store", store_path_commit_log=root / "store" / COMMIT_LOG,
-            mapped_file_size_commit_log_bytes=SEGMENT_BYTES, ring_bytes=RING_BYTES,
-            max_message_bytes=SEGMENT_BYTES // 4, max_hash_slot_num=10, max_index_num=100, producers_max=PRODUCERS,
-        )  # fmt: skip
+            config,
+            store_path_root_dir=root / "store",
+            store_path_commit_log=root / "store" / COMMIT_LOG,
+            mapped_file_size_commit_log_bytes=SEGMENT_BYTES,
+            ring_bytes=RING_BYTES,
+            max_message_bytes=SEGMENT_BYTES // 4,
+            max_hash_slot_num=10,
+            max_index_num=100,
+            producers_max=PRODUCERS,
+        )
         small.store_path_commit_log.mkdir(parents=True)
         board = Board.create(root / COUNTERS_FILE)
         QueueTable.create(root, {}).close()

@@ -172,7 +172,7 @@ class ClaimedRing:
 
     def __init__(
         self, directory: Path, controls: Region, data_bytes: int, numbers: Sequence[int] | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The first of these rings that is free; none named: of all. Raises NoFreeRing, RingsUnknown."""
         every = range(len(controls.words) // WORDS_PER_RING)
         for number in (0,) if numbers is None else numbers:  # before one is locked: its words have to be there

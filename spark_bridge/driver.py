@@ -124,9 +124,13 @@ def read(
 
 
 def _frame(
-    spark: SparkSession, store: str | Path | Sequence[str | Path], schema: StructType, options: Mapping[str, Any],
-    placed: bool, where: tuple[str | Column, Sequence[str]] | None = None,
-) -> DataFrame:  # fmt: skip
+    spark: SparkSession,
+    store: str | Path | Sequence[str | Path],
+    schema: StructType,
+    options: Mapping[str, Any],
+    placed: bool,
+    where: tuple[str | Column, Sequence[str]] | None = None,
+) -> DataFrame:
     """The rows that meet a condition, which is given with the columns that it names."""
     given = {name: option_text(value) for name, value in options.items()}
     frame = None

@@ -126,8 +126,7 @@ def kernel_columns(kernel: Kernel, schema: StructType, arrow_schema: pa.Schema) 
         return held[0][1][place]
 
     return [
-        Column(field.name, field.type, partial(result, place), heavy=True)
-        for place, field in enumerate(arrow_schema)
+        Column(field.name, field.type, partial(result, place), heavy=True) for place, field in enumerate(arrow_schema)
     ]
 
 

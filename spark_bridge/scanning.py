@@ -122,9 +122,13 @@ def _remote(
 
 
 def _batches(
-    splits: Sequence[Split], columns: Sequence[Column], schema: pa.Schema, read: ReadOptions,
-    row_filter: RowFilter | None, figures: dict[str, int],
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    splits: Sequence[Split],
+    columns: Sequence[Column],
+    schema: pa.Schema,
+    read: ReadOptions,
+    row_filter: RowFilter | None,
+    figures: dict[str, int],
+) -> Iterator[pa.RecordBatch]:
     counted = SideFigures()
     for split in splits:
         for batch in read_split(split, columns, schema, read.rows, row_filter, counted):

@@ -41,9 +41,7 @@ JAVA_OF_SETUP = Path(sys.prefix) / "java"
 # How long an example takes says how busy the machine is, and nothing of what is tested. CI tries the same examples each
 # time: hypothesis would draw some of them from the sources of whatever a worker has imported by then.
 IS_CI = bool(os.environ.get("CI"))
-settings.register_profile(
-    "unhurried", deadline=None, derandomize=IS_CI, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("unhurried", deadline=None, derandomize=IS_CI, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 if IS_CI:
     providers._get_local_constants = lambda: providers._local_constants
@@ -162,8 +160,9 @@ def _shared(item: pytest.Item) -> Shared:
     shared = [name for name, found in definitions.items() if found[-1].scope in ("module", "package", "class")]
     values = getattr(getattr(item, "callspec", None), "indices", {})
     fixtures = sorted(f"{name}{values.get(name, '')}" for name in shared)
-    return Shared(item.nodeid, item.nodeid.partition("::")[0], frozenset(m.name for m in item.iter_markers()),
-                  tuple(fixtures))  # fmt: skip
+    return Shared(
+        item.nodeid, item.nodeid.partition("::")[0], frozenset(m.name for m in item.iter_markers()), tuple(fixtures)
+    )
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -133,9 +133,13 @@ def say_version(context: click.Context, _parameter: click.Parameter, is_asked: b
     f"failed; {ExitCode.INTERRUPTED} interrupted",
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=say_version,
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=say_version,
     help="Show the version and exit.",
-)  # fmt: skip
+)
 def cli() -> None:
     """A RocketMQ-compatible replicated commit log."""
 

@@ -36,19 +36,27 @@ NAMES_MAX = 1 << 18
 STEP = 4096  # rows
 LOW_HALF = (1 << 32) - 1
 
-FILES = {CONSUMER_OFFSETS: slice(TableWord.OFFSETS_FILE, TableWord.DELAYS_FILE),
-         DELAY_OFFSETS: slice(TableWord.DELAYS_FILE, TableWord.ROWS)}  # fmt: skip
+FILES = {
+    CONSUMER_OFFSETS: slice(TableWord.OFFSETS_FILE, TableWord.DELAYS_FILE),
+    DELAY_OFFSETS: slice(TableWord.DELAYS_FILE, TableWord.ROWS),
+}
 OFFSETS = Rows(
     int(TableWord.ROWS), int(OffsetRow.WORDS), QUEUES_MAX, int(TableWord.OFFSETS_USED), int(TableWord.OFFSETS_RESERVED)
-)  # fmt: skip
+)
 LOCKS = Rows(
-    OFFSETS.at + OFFSETS.words * OFFSETS.capacity, int(LockRow.WORDS), LOCKS_MAX, int(TableWord.LOCKS_USED),
+    OFFSETS.at + OFFSETS.words * OFFSETS.capacity,
+    int(LockRow.WORDS),
+    LOCKS_MAX,
+    int(TableWord.LOCKS_USED),
     int(TableWord.LOCKS_RESERVED),
-)  # fmt: skip
+)
 NAMES = Rows(
-    LOCKS.at + LOCKS.words * LOCKS.capacity, int(NameRow.WORDS), NAMES_MAX, int(TableWord.NAMES_USED),
+    LOCKS.at + LOCKS.words * LOCKS.capacity,
+    int(NameRow.WORDS),
+    NAMES_MAX,
+    int(TableWord.NAMES_USED),
     int(TableWord.NAMES_RESERVED),
-)  # fmt: skip
+)
 WORDS = NAMES.at + NAMES.words * NAMES.capacity
 
 
@@ -57,7 +65,7 @@ def create(directory: Path) -> None:
     size = WORDS * WORD_BYTES
     Region.create(
         directory / FILE, size, kind=REGION_KIND, layout=LAYOUT, reserved_bytes=TableWord.ROWS * WORD_BYTES
-    ).close()  # fmt: skip
+    ).close()
 
 
 class ClientTable:

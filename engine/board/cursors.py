@@ -75,9 +75,20 @@ class IdentityState(IntEnum):
 REASONS = {CloseReason(reason): reason.name for reason in CloseReason if reason}
 FRONTS = tuple(f"front.{number}" for number in range(FRONTS_MAX))
 ROLES = (
-    "writer", "allocator", "flusher", "dispatcher", "ha_listener", "group_transfer", "receiver", "housekeeper",
-    "clients", *FRONTS, "delay", "transactions", "sidecar",
-)  # fmt: skip
+    "writer",
+    "allocator",
+    "flusher",
+    "dispatcher",
+    "ha_listener",
+    "group_transfer",
+    "receiver",
+    "housekeeper",
+    "clients",
+    *FRONTS,
+    "delay",
+    "transactions",
+    "sidecar",
+)
 SPARE_ROLES = ("sidecar",)  # clients are served without them: their end is reported, and no more
 SENDERS = tuple(f"sender.{slot}" for slot in range(HA_CONNECTIONS_MAX))
 _BY_ROLE = {role: role for role in ROLES}
@@ -96,9 +107,11 @@ class HaConnectionCursors(Group):
     slave_request_offset = One("gauge", "sender.{}", "status", "offset of the slave's first report")
     next_transfer_offset = One("gauge", "sender.{}", "status", "end of what was sent; <= max_physical_offset")
     slave_ack_offset = One(
-        "gauge", "sender.{}", "group_transfer, ha_listener, status",
+        "gauge",
+        "sender.{}",
+        "group_transfer, ha_listener, status",
         "offset of the slave's last report; <= next_transfer_offset; a lower one ends the connection",
-    )  # fmt: skip
+    )
     held_offset = One(
         "gauge", "sender.{}", "group_transfer", "end of the bytes that this slave is known to have received"
     )
@@ -163,9 +176,14 @@ class FrontCursors(Group):
     pull_longest_ms = One("gauge", "front.{}", "clients", "longest time to read a queue")
     pulls_held = One("gauge", "front.{}", "status", "held pulls")
     tls_outcomes = Family(
-        {outcome: outcome.name for outcome in TlsOutcome}, "OUTCOME", "tally", "front.{{}}", "status",
-        "connections by the outcome of their first byte", label="tls.{}",
-    )  # fmt: skip
+        {outcome: outcome.name for outcome in TlsOutcome},
+        "OUTCOME",
+        "tally",
+        "front.{{}}",
+        "status",
+        "connections by the outcome of their first byte",
+        label="tls.{}",
+    )
     bytes_in_flight = One("gauge", "front.{}", "status", "bytes of unanswered requests and unread answers")
 
 
@@ -174,32 +192,38 @@ class Board(Group):
 
     broker_state = One("gauge", "supervisor", "producers, status", "0 starting, 1 running, 2 stopping")
     min_physical_offset = One(
-        "cursor", "housekeeper", "readers, senders, dispatcher, Spark; allocator of an empty slave",
+        "cursor",
+        "housekeeper",
+        "readers, senders, dispatcher, Spark; allocator of an empty slave",
         "beginning of the log; raised before a file below it is deleted",
-    )  # fmt: skip
+    )
     segment_request_offset = One(
         "gauge", "writer|receiver", "allocator", "offset in the segment that is needed next; -1: no request yet"
     )
     allocated_offset = One("cursor", "allocator", "writer, receiver", "every block below it is reserved")
     allocation_errno = One("gauge", "allocator", "writer, receiver", "0, or the error number of a failed allocation")
     max_physical_offset = One(
-        "cursor", "writer|receiver", "all",
+        "cursor",
+        "writer|receiver",
+        "all",
         "end of the log; bytes below it never change",
-    )  # fmt: skip
+    )
     recovered_offset = One(
-        "gauge", "supervisor", "senders, fronts, transactions",
+        "gauge",
+        "supervisor",
+        "senders, fronts, transactions",
         "end of the log when this broker started; no put of this run is below it",
-    )  # fmt: skip
+    )
     flushed_offset = One(
         "cursor", "flusher", "producers, checkpoint", "<= max_physical_offset; moved only after fdatasync succeeded"
     )
     flush_errno = One(
-        "gauge", "flusher|supervisor", "producers, writer",
+        "gauge",
+        "flusher|supervisor",
+        "producers, writer",
         "0, or the error number of a failed flush, which is final",
-    )  # fmt: skip
-    flush_at_once = One(
-        "gauge", "receiver", "flusher", "1: puts at this slave's master wait for this slave's disk"
     )
+    flush_at_once = One("gauge", "receiver", "flusher", "1: puts at this slave's master wait for this slave's disk")
     log_flushes = One("tally", "flusher", "status", "flushes of the log")
     reput_from_offset = One(
         "cursor", "dispatcher", "Spark, queue flush", "queues and index reach up to it; <= max, on a record's end"
@@ -208,17 +232,17 @@ class Board(Group):
     disk_state = One("gauge", "housekeeper", "producers, status", "0 normal, 1 warning, 2 read-only, 3 full")
     disk_used_percent = One("gauge", "housekeeper", "status", "usage of its fullest disk")
     running_flags = One("gauge", "housekeeper", "status", "RocketMQ's bit for a full disk")
-    deletion_requests = One(
-        "tally", "clients", "housekeeper", "requests of administrators to delete expired files"
-    )  # fmt: skip
+    deletion_requests = One("tally", "clients", "housekeeper", "requests of administrators to delete expired files")
     deleted_segments = One("tally", "housekeeper", "status", "expired segments that were deleted")
     vanished_files = One(
         "tally", "housekeeper", "status", "files of log, queues and index that another program removed"
-    )  # fmt: skip
+    )
     confirm_offset = One(
-        "gauge", "group_transfer|senders", "producers",
+        "gauge",
+        "group_transfer|senders",
+        "producers",
         "end of what the required number of replicas has; raised by an atomic maximum, never falls",
-    )  # fmt: skip
+    )
     in_sync_slaves = One("gauge", "group_transfer", "producers", "distinct slaves in sync")
     put_messages = One("tally", "writer", "status", "messages appended")
     put_bytes = One("tally", "writer", "status", "their bytes")
@@ -233,9 +257,7 @@ class Board(Group):
     metrics_port = One("gauge", "clients", "status", "0: /metrics is not served")
     # engine.board.live_settings: as the file says, which the supervisor noted before it forked, or as set since
     broker_permission = One("gauge", "clients", "producers, fronts, clients", "brokerPermission")
-    topics_changes = One(
-        "tally", "clients", "producers", "changes of topics.json or brokerPermission"
-    )
+    topics_changes = One("tally", "clients", "producers", "changes of topics.json or brokerPermission")
     register_name_server_period_ms = One("gauge", "clients", "clients", "registerNameServerPeriod")
     delete_when_hours = One("gauge", "clients", "housekeeper", "deleteWhen, one bit per hour")
     file_reserved_hours = One("gauge", "clients", "housekeeper", "fileReservedTime")
@@ -245,16 +267,16 @@ class Board(Group):
     max_ha_catch_up_byte_in_second = One("gauge", "clients", "senders", "maxHaCatchUpByteInSecond; 0: no limit")
     log_level = One("gauge", "clients", "all", "logLevel, as a number of the module logging")
     fenced_by_epoch = One(
-        "gauge", "senders|clients", "supervisor, status",
+        "gauge",
+        "senders|clients",
+        "supervisor, status",
         "0, or the proven epoch of a newer master; raised by an atomic maximum",
-    )  # fmt: skip
+    )
     reign = One("gauge", "supervisor|clients", "clients, supervisor", "a Reign: whether a promoted master has asked")
     writer_held_ms = One(
         "gauge", "writer", "clients", "since when the resumed writer waits for other brokers; 0: it does not"
     )
-    rivals_asked_ms = One(
-        "gauge", "clients", "writer", "start of the last answered question for other masters"
-    )
+    rivals_asked_ms = One("gauge", "clients", "writer", "start of the last answered question for other masters")
     tables_taken_ms = One(
         "gauge", "clients", "status", "time of a slave's last copy of its master's tables; negative: no copy since then"
     )
@@ -265,38 +287,67 @@ class Board(Group):
     ha_acks_rejected = One("tally", "ha_listener", "status", "acks_rejected of ended connections")
     writer_bell = One("gauge", "producers", "writer", "a bell, rung after a ring's head was moved")
     ack_bell = One(
-        "gauge", "many", "group_transfer",
+        "gauge",
+        "many",
+        "group_transfer",
         "a bell, rung by senders and flusher after they publish, or by their parents if they died",
-    )  # fmt: skip
+    )
     confirm_offsets = Family(
-        {count: str(count) for count in range(2, HA_CONNECTIONS_MAX + 2)}, "COUNT", "gauge", "group_transfer",
-        "producers", "confirm_offset for COUNT replicas; used only with enableAutoInSyncReplicas",
+        {count: str(count) for count in range(2, HA_CONNECTIONS_MAX + 2)},
+        "COUNT",
+        "gauge",
+        "group_transfer",
+        "producers",
+        "confirm_offset for COUNT replicas; used only with enableAutoInSyncReplicas",
         label="confirm_offset.{}",
-    )  # fmt: skip
+    )
     ha_ended = Family(
-        REASONS, "REASON", "tally", "ha_listener", "status", "connections of slaves that ended for this reason",
+        REASONS,
+        "REASON",
+        "tally",
+        "ha_listener",
+        "status",
+        "connections of slaves that ended for this reason",
         label="ha_ended.{}",
-    )  # fmt: skip
+    )
     ha_client_ended = Family(
-        REASONS, "REASON", "tally", "receiver", "status", "connections to the master that ended for this reason",
+        REASONS,
+        "REASON",
+        "tally",
+        "receiver",
+        "status",
+        "connections to the master that ended for this reason",
         label="ha_client_ended.{}",
-    )  # fmt: skip
+    )
     heartbeats = Family(
-        _BY_PROCESS, "ROLE", "heartbeat", "{}", "supervisor, status",
-        "time of its last loop, in ms; stops if the role is stuck", label="heartbeat.{}",
-    )  # fmt: skip
+        _BY_PROCESS,
+        "ROLE",
+        "heartbeat",
+        "{}",
+        "supervisor, status",
+        "time of its last loop, in ms; stops if the role is stuck",
+        label="heartbeat.{}",
+    )
     pids = Family(_BY_PROCESS, "ROLE", "gauge", _parent_of, "status", "process id; 0: not running", label="pid.{}")
     deaths = Family(
-        _BY_PROCESS, "ROLE", "gauge", _parent_of, "receiver, status", "deaths within the last minute",
+        _BY_PROCESS,
+        "ROLE",
+        "gauge",
+        _parent_of,
+        "receiver, status",
+        "deaths within the last minute",
         label="deaths.{}",
-    )  # fmt: skip
-    restarts = Family(
-        _BY_ROLE, "ROLE", "tally", "supervisor", "status", "restarts", label="restarts.{}"
     )
+    restarts = Family(_BY_ROLE, "ROLE", "tally", "supervisor", "status", "restarts", label="restarts.{}")
     stuck = Family(
-        _BY_ROLE, "ROLE", "gauge", "supervisor", "receiver, status",
-        "consecutive deaths by its own failure at one place", label="stuck.{}",
-    )  # fmt: skip
+        _BY_ROLE,
+        "ROLE",
+        "gauge",
+        "supervisor",
+        "receiver, status",
+        "consecutive deaths by its own failure at one place",
+        label="stuck.{}",
+    )
     given_up = Family(
         _BY_ROLE, "ROLE", "gauge", "supervisor", "receiver, status", "1: it will not be restarted", label="given_up.{}"
     )

@@ -91,9 +91,16 @@ class Family(Declaration[dict[Key, Cursor]], Generic[Key]):
     """
 
     def __init__(
-        self, keys: Mapping[Key, str], word: str, kind: str, owner: str | Callable[[str], str], followed_by: str,
-        meaning: str, *, label: str,
-    ) -> None:  # fmt: skip
+        self,
+        keys: Mapping[Key, str],
+        word: str,
+        kind: str,
+        owner: str | Callable[[str], str],
+        followed_by: str,
+        meaning: str,
+        *,
+        label: str,
+    ) -> None:
         self._keys, self._word, self._owner = keys, word, owner if callable(owner) else owner.format
         super().__init__(kind, "", followed_by, meaning, label=label)
 

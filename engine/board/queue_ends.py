@@ -33,7 +33,7 @@ def set_ends(words: Words, slots: Words, ends: Words) -> None:
 @kernel
 def await_more(
     followed: Words, index: int, seen: int, table: Words, used: int, slots: Words, ends: Words, timeout_ns: int
-) -> int:  # fmt: skip
+) -> int:
     """Sleep until the word `followed` (reput_from_offset) has moved and one of these queues ends behind `ends`.
 
     Or there are more queues than `used`, or the time is over; the word then. While the word moves it is looked at each

@@ -46,15 +46,14 @@ def create(config: BrokerConfig) -> Path:
         pointer_file.claim(directory, config.store_path_root_dir, token)
     except OSError as error:
         raise StartRefused(
-            str(directory), f"the directory for shared memory cannot be created ({error.strerror})",
+            str(directory),
+            f"the directory for shared memory cannot be created ({error.strerror})",
             "set regionPath to a directory in memory that this user may write, for example /dev/shm",
-        ) from error  # fmt: skip
+        ) from error
     return directory
 
 
-def remove_leftovers(
-    config: BrokerConfig, spared: Path | None = None, files: Collection[str] | None = None
-) -> None:  # fmt: skip
+def remove_leftovers(config: BrokerConfig, spared: Path | None = None, files: Collection[str] | None = None) -> None:
     """Remove the regions that a killed broker of this store left; what is at `spared` stays, or these files of it.
 
     The caller owns the store.

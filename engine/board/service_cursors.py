@@ -40,9 +40,11 @@ class SidecarCursors(Group):
 
     prefix = "sidecar."
     done_offset = One(
-        "gauge", "sidecar", "status",
+        "gauge",
+        "sidecar",
+        "status",
         "sealed segments below this offset have side files, or a reason for none; lower during a rebuild",
-    )  # fmt: skip
+    )
     built = One("gauge", "sidecar", "status", "side files built")
     refused = One("gauge", "sidecar", "status", "segments that cannot have a side file")
     waits_for = One("gauge", "sidecar", "status", "error number for which it waits (28: no disk space); 0: not waiting")

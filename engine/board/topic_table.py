@@ -116,9 +116,17 @@ def _commit(words: Words, sums: Words, changed: Words) -> None:
 
 @bare_kernel
 def count_rows(
-    words: Words, names: Bytes, table: Words, sums: Words, changed: Words, array: Bytes, base: int, rows: Words,
-    first: int, until: int,
-) -> int:  # fmt: skip
+    words: Words,
+    names: Bytes,
+    table: Words,
+    sums: Words,
+    changed: Words,
+    array: Bytes,
+    base: int,
+    rows: Words,
+    first: int,
+    until: int,
+) -> int:
     """Add rows [first, until) to their topics; `until`, or the first row whose topic has no slot yet.
 
     `sums` are zeros before and after; `changed`: how many slots are, and which.

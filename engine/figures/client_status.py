@@ -37,9 +37,16 @@ def fronts_of(board: Board) -> list[FrontStatus]:
 
 def _front(name: str, words: FrontCursors) -> FrontStatus:
     return FrontStatus(
-        name, words.connections.read(), words.pulls_held.read(), words.sends.read(), words.sends_in_flight.read(),
-        words.send_wait_ms.read(), words.sends_refused.read(), words.pulls.read(), words.bytes_in_flight.read(),
-    )  # fmt: skip
+        name,
+        words.connections.read(),
+        words.pulls_held.read(),
+        words.sends.read(),
+        words.sends_in_flight.read(),
+        words.send_wait_ms.read(),
+        words.sends_refused.read(),
+        words.pulls.read(),
+        words.bytes_in_flight.read(),
+    )
 
 
 def are_serving(board: Board) -> bool:
@@ -66,9 +73,10 @@ def services_of(board: Board) -> dict[str, dict[str, int]]:
         },
     }  # fmt: skip
     return {
-        name: {what: cursor.read() for what, cursor in of.items()} for name, of in counted.items()
+        name: {what: cursor.read() for what, cursor in of.items()}
+        for name, of in counted.items()
         if board.pids[name].read() > 0
-    }  # fmt: skip
+    }
 
 
 def client_findings(board: Board, store: str) -> list[Finding]:

@@ -47,30 +47,43 @@ SIZES = (KIB, 4 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB)
 KEPT = {
     SENT: What(COUNTER, "rocketmq_message_size", "Incoming messages size", ("topic", "message_type"), SIZES),
     RPC: What(
-        COUNTER, "rocketmq_rpc_latency_milliseconds", "Rpc latency",
+        COUNTER,
+        "rocketmq_rpc_latency_milliseconds",
+        "Rpc latency",
         ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
         (1, 3, 5, 7, 10, 100, 1000, 2000, 3000),
     ),
     DEAD: What(
-        COUNTER, "rocketmq_send_to_dlq_messages", "Consumer send to DLQ messages",
+        COUNTER,
+        "rocketmq_send_to_dlq_messages",
+        "Consumer send to DLQ messages",
         ("consumer_group", "topic", "is_system"),
     ),
     HALF: What(GAUGE, "rocketmq_half_messages", "Half messages of all topics, since the broker's start", ("topic",)),
     COMMITTED: What(COUNTER, "rocketmq_commit_messages", "Total number of commit messages", ("topic",)),
     ROLLED_BACK: What(COUNTER, "rocketmq_rollback_messages", "Total number of rollback messages", ("topic",)),
     FINISHED: What(
-        COUNTER, "rocketmq_finish_message_latency_milliseconds", "Transaction finish latency, in seconds", ("topic",),
+        COUNTER,
+        "rocketmq_finish_message_latency_milliseconds",
+        "Transaction finish latency, in seconds",
+        ("topic",),
         IN_SECONDS,
     ),
     TOPICS_MADE: What(
-        COUNTER, "rocketmq_topic_create_execution_time_milliseconds", "The distribution of create topic time",
-        ("invocation_status", "is_system"), MAKING_MS,
+        COUNTER,
+        "rocketmq_topic_create_execution_time_milliseconds",
+        "The distribution of create topic time",
+        ("invocation_status", "is_system"),
+        MAKING_MS,
     ),
     GROUPS_MADE: What(
-        COUNTER, "rocketmq_consumer_group_create_execution_time_milliseconds",
-        "The distribution of create subscription time", ("invocation_status",), MAKING_MS,
+        COUNTER,
+        "rocketmq_consumer_group_create_execution_time_milliseconds",
+        "The distribution of create subscription time",
+        ("invocation_status",),
+        MAKING_MS,
     ),
-}  # fmt: skip
+}
 
 
 class Counts:

@@ -35,9 +35,10 @@ CLIENT_STATES = {0: "READY", 1: "HANDSHAKE", 2: "TRANSFER", 3: "SUSPEND", 4: "SH
 BROKER_STATES = {int(state): state.name for state in BrokerState}
 BY_ADDRESS = "address"
 KNOWN_BY = {
-    int(IdentityState.BY_ADDRESS): BY_ADDRESS, int(IdentityState.CLAIMED): "claim",
+    int(IdentityState.BY_ADDRESS): BY_ADDRESS,
+    int(IdentityState.CLAIMED): "claim",
     int(IdentityState.SIGNED): "signature",
-}  # fmt: skip
+}
 NO_MASTER = "the master's address is not known yet: set haMasterAddress or namesrvAddr"
 LAG_SCAN_BYTES = 1 << 20
 
@@ -146,16 +147,14 @@ def of_running(running: extent.Running, board: Board, store: str) -> HaStatus:
     findings = findings_of(board, status)
     return replace(
         status, problems=lines_of(findings), epoch=epoch_of(store), findings=findings, verdict=verdict_of(findings).name
-    )  # fmt: skip
+    )
 
 
 def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: dict[str, Any]) -> HaStatus:
     """Return what the counters alone show of replication, without problems of other kinds."""
     asked = replication.of_running(settings)
     files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))
-    replicas = connections(
-        board, files, samples, asked.ha_slave_fallbehind_max_bytes, str(settings["brokerName"])
-    )  # fmt: skip
+    replicas = connections(board, files, samples, asked.ha_slave_fallbehind_max_bytes, str(settings["brokerName"]))
     acks = [SlaveAck(one.slot, one.slave_ack_offset) for one in replicas if one.state == HaSlotState.TRANSFER.name]
     in_sync = board.in_sync_slaves.read()
     return HaStatus(
@@ -241,9 +240,12 @@ def _gone(board: Board, store: str) -> list[EndedStatus]:
             continue
         rows.append(
             EndedStatus(
-                address_cursors.text_of(words.peer_address), CODES[reason].value, reason.name,
+                address_cursors.text_of(words.peer_address),
+                CODES[reason].value,
+                reason.name,
                 advice_of(reason, store),
-                words.slave_ack_offset.read(), max(0.0, (now_ms - words.ended_at_ms.read()) / 1000),
+                words.slave_ack_offset.read(),
+                max(0.0, (now_ms - words.ended_at_ms.read()) / 1000),
             )
         )
     return rows

@@ -72,12 +72,14 @@ def _findings(config: BrokerConfig, board: Board) -> list[Finding]:
 
 def _health(
     config: BrokerConfig, board: Board, worst: Verdict, findings: list[Finding], lag: int | None = None
-) -> Health:  # fmt: skip
+) -> Health:
     """`worst`: the worst verdict that still makes the answer a yes."""
     state = BROKER_STATES.get(board.broker_state.read(), "UNKNOWN")
     lines = [
-        Reason(str(one.reason), line) for one in findings if one.verdict > worst
+        Reason(str(one.reason), line)
+        for one in findings
+        if one.verdict > worst
         for line in one.at_length or (f"{one.what}; next: {one.next_step}",)
-    ]  # fmt: skip
+    ]
     verdict = verdict_of(findings).name
     return Health(not lines, config.broker_name, config.broker_role.value, state, verdict, lag, lines)

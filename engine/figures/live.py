@@ -162,18 +162,25 @@ class LiveBroker:
             raise NoBroker(self.store) from None
         end = board.max_physical_offset.read()
         return Look(
-            store=self.store, broker_name=replication.broker_name,
-            up_seconds=max(0.0, (now_ms - sampled.began_ms) / 1000), replication=replication,
+            store=self.store,
+            broker_name=replication.broker_name,
+            up_seconds=max(0.0, (now_ms - sampled.began_ms) / 1000),
+            replication=replication,
             findings=replication.findings,
-            stages=self._stages(end), log_bytes=max(0, end - board.min_physical_offset.read()),
-            rate=self._rate(sampled, now_ms), times=times, fronts=fronts_of(board),
+            stages=self._stages(end),
+            log_bytes=max(0, end - board.min_physical_offset.read()),
+            rate=self._rate(sampled, now_ms),
+            times=times,
+            fronts=fronts_of(board),
             topics=self._paced_topics.of(lambda: self._topics.take(now_ms), at_once=at_once),
             groups=self._paced_groups.of(lambda: self._groups.take(now_ms), at_once=at_once),
             groups_are_whole=self._groups.is_whole,
-            rings=[] if self._rings is None else self._rings.take(now_ms, board), roles=self._roles.take(board),
-            puts_curve=puts_curve(sampled.samples), lag_curves=self._lag_curves(now_ms),
+            rings=[] if self._rings is None else self._rings.take(now_ms, board),
+            roles=self._roles.take(board),
+            puts_curve=puts_curve(sampled.samples),
+            lag_curves=self._lag_curves(now_ms),
             received_curve=self._curves.received() if self._is_slave else [],
-        )  # fmt: skip
+        )
 
     def _follow(self) -> None:
         """The broker that runs now: another one where it was started again, in another role after a promotion."""

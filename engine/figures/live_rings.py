@@ -62,10 +62,16 @@ class LiveRings:
             seen[key] = (now_ms, tail)
             rows.append(
                 RingFigures(
-                    number, roles.get(pid, PRODUCER), pid, waiting, waiting / self._places, tail, rate,
+                    number,
+                    roles.get(pid, PRODUCER),
+                    pid,
+                    waiting,
+                    waiting / self._places,
+                    tail,
+                    rate,
                     words[ControlWord.REFUSALS],
                 )
-            )  # fmt: skip
+            )
         self._before = seen
         return rows
 

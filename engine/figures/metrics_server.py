@@ -48,9 +48,12 @@ class MetricsServer:
     """The server; `sizes` is asked at each request for figures, a slave's `master_end` at each for its readiness."""
 
     def __init__(
-        self, config: BrokerConfig, board: Board, sizes: Callable[[], Awaitable[TableSizes]],
+        self,
+        config: BrokerConfig,
+        board: Board,
+        sizes: Callable[[], Awaitable[TableSizes]],
         master_end: Callable[[], Awaitable[int | None]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._config, self._board, self._sizes, self._master_end = config, board, sizes, master_end
         self._store = os.fspath(config.store_path_root_dir)
         self._server: asyncio.Server | None = None
@@ -91,8 +94,10 @@ class MetricsServer:
                 log.warning(
                     "metrics port %d: %s; metrics are served at port %d until the next start;"
                     " set metricsPromExporterPort",
-                    self.ports()[0], failure, bound,
-                )  # fmt: skip
+                    self.ports()[0],
+                    failure,
+                    bound,
+                )
             waiting.publish(self._board.metrics_port, bound)
             return
         if not self._is_told:

@@ -45,19 +45,28 @@ def of_the_pair(board: Board, store: str, role: str) -> Iterator[Finding]:
     if newer is not None and not follows:
         who, demote = newer.broker or "another broker", f"`slipstream demote {store} --master HOST:PORT`"
         yield Finding(
-            ReasonCode.FENCED, f"{who} is the newer master: this broker accepts no messages", demote, (
+            ReasonCode.FENCED,
+            f"{who} is the newer master: this broker accepts no messages",
+            demote,
+            (
                 f"{who} is the master of epoch {newer.epoch}, and this log's epoch is {known.last_epoch}: this broker"
                 f" accepts no messages. {demote} (its HA port) makes it a slave of that, `slipstream promote {store}`"
                 " makes this broker the master again",
-            ), Verdict.NOT_READY,
-        )  # fmt: skip
+            ),
+            Verdict.NOT_READY,
+        )
     if role == "SLAVE" and parted is None and not follows:
         yield from _of_the_master(board, store)
     if role == "SLAVE" and follows and (seconds := tables_missing_seconds(board)) is not None:
-        yield Finding(NO_TABLES, f"no tables of the master for {seconds} s", _name_tables(store), (
-            f"{tables_text(seconds)}: after a promotion, consumers would begin at wrong offsets and delayed messages"
-            f" would be delivered again. {_name_tables(store)}",
-        ))  # fmt: skip
+        yield Finding(
+            NO_TABLES,
+            f"no tables of the master for {seconds} s",
+            _name_tables(store),
+            (
+                f"{tables_text(seconds)}: after a promotion, consumers would begin at wrong offsets and delayed"
+                f" messages would be delivered again. {_name_tables(store)}",
+            ),
+        )
 
 
 def _own_name(known: Epochs, board: Board) -> str:
@@ -85,7 +94,7 @@ def _of_rivals(board: Board, store: str) -> Iterator[Finding]:
         }.get(
             reign.Verdict(one.verdict) if one.verdict in tuple(reign.Verdict) else reign.Verdict.NOBODY,
             (f"{who} claims to be the newer master, of epoch {one.epoch}, without proof", f"if so, {here}"),
-        )  # fmt: skip
+        )
         line = f"two masters accept messages: {long}. Only one of the two logs can be kept: {then}"
         is_outrun = one.verdict == reign.Verdict.YIELD
         how = Verdict.NOT_READY if is_outrun else Verdict.DEGRADED
@@ -117,11 +126,15 @@ def _of_the_master(board: Board, store: str) -> Iterator[Finding]:
         short, long = ("its master", "its master") if at == NOWHERE else (f"the master {at}", at)
         then = f"`slipstream doctor {store}`, or promote"
         yield Finding(
-            CODES[reason], f"{short} does not answer", then, (
+            CODES[reason],
+            f"{short} does not answer",
+            then,
+            (
                 f"{long} does not answer. If it will not come back, `slipstream promote {store}` makes this broker the"
                 " master; docs/operations.md describes what to do with the old one",
-            ), Verdict.NOT_READY,
-        )  # fmt: skip
+            ),
+            Verdict.NOT_READY,
+        )
     elif code not in (ReasonCode.OK, ReasonCode.DISK):
         why = "its address is not known" if reason is CloseReason.NONE else ADVICE[reason]
         then = f"`slipstream doctor {store}`"

@@ -57,8 +57,9 @@ def _of_ports(board: Board) -> Iterator[Finding]:
         return
     is_told = any(words.listen_errno.read() for words in board.fronts)
     for port, name, role in (
-        (board.listen_port, "listenPort", "front.0"), (board.ha_listen_port, "haListenPort", "ha_listener"),
-    ):  # fmt: skip
+        (board.listen_port, "listenPort", "front.0"),
+        (board.ha_listen_port, "haListenPort", "ha_listener"),
+    ):
         if board.pids[role].read() > 0 and not port.read() and not (is_told and role in FRONTS):
             what = f"{name} is not bound yet"
             yield Finding(ReasonCode.NO_LISTENER, what, "the broker's log says why", verdict=Verdict.NOT_READY)
@@ -110,53 +111,74 @@ def of_a_role(one: Failing, store: str = STORE, *, mute: bool = False) -> Findin
     return Finding(code, f"the {one.role} {death}: {one.error or 'see the log'}", look, lines, verdict)
 
 
+def _of_a_failed_flush(board: Board, errno: int) -> Finding:
+    why, flushed = errno_text(errno), board.flushed_offset.read()
+    is_gone = errno == FILES_GONE
+    remedy = "put the files back or restore them from a replica" if is_gone else "check the disk"
+    return Finding(
+        ReasonCode.DISK,
+        f"flush failed ({why}): nothing is acknowledged above {flushed:,}",
+        f"{remedy}, then restart the broker",
+        (
+            f"the disk failed ({why}): messages above offset {flushed:,} may be lost, and no message is"
+            f" acknowledged any more. {remedy.capitalize()}, then restart the broker: it recovers what is on disk",
+        ),
+        Verdict.DEAD,
+    )
+
+
 def of_the_disk(board: Board, store: str = STORE, *, is_slave: bool = False) -> Iterator[Finding]:
     """Yield what is wrong with the disk. A slave goes on copying where a master takes no more messages."""
     df, disk = f"free space: `df -h {store}`", ReasonCode.DISK
     if errno := board.flush_errno.read():
-        why, flushed = errno_text(errno), board.flushed_offset.read()
-        is_gone = errno == FILES_GONE
-        remedy = "put the files back or restore them from a replica" if is_gone else "check the disk"
-        yield Finding(
-            disk, f"flush failed ({why}): nothing is acknowledged above {flushed:,}",
-            f"{remedy}, then restart the broker", (
-                f"the disk failed ({why}): messages above offset {flushed:,} may be lost, and no message is"
-                f" acknowledged any more. {remedy.capitalize()}, then restart the broker: it recovers what is on disk",
-            ), Verdict.DEAD,
-        )  # fmt: skip
+        yield _of_a_failed_flush(board, errno)
     state = DiskState(board.disk_state.read())
     if state > DiskState.NORMAL:
         used = f"used to {board.disk_used_percent.read()} %"
         is_closed = state >= DiskState.READ_ONLY
         effect = "messages are refused" if is_closed else "files are deleted early"
         yield Finding(
-            disk, f"{used} ({state.name}): {effect}", df, (
+            disk,
+            f"{used} ({state.name}): {effect}",
+            df,
+            (
                 f"the disk is {state.name} ({used}): {effect}. Free some space, or keep messages for a shorter time"
                 " (fileReservedTime); the broker checks each second",
-            ), Verdict.NOT_READY if is_closed and not is_slave else Verdict.DEGRADED,
-        )  # fmt: skip
+            ),
+            Verdict.NOT_READY if is_closed and not is_slave else Verdict.DEGRADED,
+        )
     if errno := board.allocation_errno.read():
         what = f"no new segment can be created ({errno_text(errno)})"
         yield Finding(
-            disk, what, df, (
+            disk,
+            what,
+            df,
+            (
                 f"{what}: messages are refused once the last one is full. Free some space on the store's file system;"
                 " the broker retries each second",
-            ), Verdict.NOT_READY if is_slave else Verdict.DEGRADED,
-        )  # fmt: skip
+            ),
+            Verdict.NOT_READY if is_slave else Verdict.DEGRADED,
+        )
     if vanished := board.vanished_files.read():
         what = f"{vanished} files of log, queues or index were deleted under the running broker (`vanish` in {AUDIT})"
         yield Finding(
-            FILES_REMOVED, what, "restart the broker", (
+            FILES_REMOVED,
+            what,
+            "restart the broker",
+            (
                 f"{what}: messages in them cannot be read. Restart the broker, which rebuilds queues and index from"
                 " the log; restore segments from a replica",
             ),
-        )  # fmt: skip
+        )
     if errno := board.dispatch_errno.read():
         lag = board.max_physical_offset.read() - board.reput_from_offset.read()
         what = f"queues and index wait for disk space ({errno_text(errno)}): {lag:,} bytes of log are not in them yet"
         yield Finding(
-            disk, what, df, (
+            disk,
+            what,
+            df,
+            (
                 f"{what}, so consumers cannot pull them. Free some space on the store's file system; the broker retries"
                 " each second, and nothing is lost",
             ),
-        )  # fmt: skip
+        )

@@ -49,17 +49,23 @@ def runtime_info(store_root: str, board: Board, files: SegmentFiles, compat: str
     timers = {**NO_TIMERS, "brokerActive": "true"} if rules.timer_figures else {}
     disk = shutil.disk_usage(store_root)
     return {
-        **figures.runtime_info, **NO_CLIENTS, **timers, rules.transferred_tps_key: NO_RATE,
+        **figures.runtime_info,
+        **NO_CLIENTS,
+        **timers,
+        rules.transferred_tps_key: NO_RATE,
         **_pools(dict(rules.pools)),
-        "brokerVersion": str(remoting.version), "brokerVersionDesc": remoting.version_name,
+        "brokerVersion": str(remoting.version),
+        "brokerVersionDesc": remoting.version_name,
         "commitLogMinOffset": str(board.min_physical_offset.read()),
         "commitLogMaxOffset": str(board.max_physical_offset.read()),
         "commitLogDirCapacity": f"Total : {readable(disk.total)}, Free : {readable(disk.free)}.",
-        "commitLogDiskRatio": used, f"commitLogDiskRatio_{files.directory}": used, "consumeQueueDiskRatio": used,
+        "commitLogDiskRatio": used,
+        f"commitLogDiskRatio_{files.directory}": used,
+        "consumeQueueDiskRatio": used,
         "earliestMessageTimeStamp": str(_earliest_ms(board, files)),
         "msgPutTotalTodayNow": str(figures.put_messages),
         "remainHowManyDataToFlush": readable(unflushed),
-    }  # fmt: skip
+    }
 
 
 def _pools(sizes: Mapping[str, int]) -> dict[str, str]:
@@ -95,19 +101,25 @@ def ha_status(
             "lastReadTimestamp": wall_of(client.last_read_ms.read()),
             "lastWriteTimestamp": wall_of(client.last_write_ms.read()),
             **({"masterAddr": address_cursors.text_of(client.master_address)} if is_slave else {}),
-            "masterFlushOffset": 0, "maxOffset": end if is_slave else 0,
+            "masterFlushOffset": 0,
+            "maxOffset": end if is_slave else 0,
             "transferredByteInSecond": int(received) if is_slave else 0,
         },
-        "haConnectionInfo": [] if is_slave else [
+        "haConnectionInfo": []
+        if is_slave
+        else [
             {
-                "addr": address_cursors.text_of(one.peer_address), "diff": end - one.slave_ack_offset.read(),
+                "addr": address_cursors.text_of(one.peer_address),
+                "diff": end - one.slave_ack_offset.read(),
                 "inSync": end - one.slave_ack_offset.read() < fallbehind_max_bytes,
-                "slaveAckOffset": one.slave_ack_offset.read(), "transferFromWhere": one.next_transfer_offset.read(),
+                "slaveAckOffset": one.slave_ack_offset.read(),
+                "transferFromWhere": one.next_transfer_offset.read(),
                 "transferredByteInSecond": int(rate.sent) if (rate := sent[one.slot]) else 0,
             }
-            for one in board.ha if one.state.read() == HaSlotState.TRANSFER
+            for one in board.ha
+            if one.state.read() == HaSlotState.TRANSFER
         ],
         "inSyncSlaveNums": board.in_sync_slaves.read(),
         "master": not is_slave,
         "masterCommitLogMaxOffset": 0 if is_slave else end,
-    }  # fmt: skip
+    }

@@ -70,8 +70,10 @@ class SentMessages:
                 rows.append((_labels(topic, NORMAL), shown))
         rows += [
             (_labels(name, kind), _raised(self._shown_sizes, (name, kind), row))
-            for name, by_type in noted.items() for kind, row in by_type.items() if kind != NOT_SENT
-        ]  # fmt: skip
+            for name, by_type in noted.items()
+            for kind, row in by_type.items()
+            if kind != NOT_SENT
+        ]
         samples = [(labels, row[:-1], row[-1]) for labels, row in rows]
         return Histogram(kept.metric, kept.says, LABELS, kept.bounds, samples)
 

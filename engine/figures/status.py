@@ -125,9 +125,7 @@ def _puts(figures: StoreStats) -> PutStatus:
     return PutStatus(figures.put_messages, rates, percentiles["50"], percentiles["99"], sizes)
 
 
-def _processes(
-    board: Board, supervisor_pid: int, cpu_sample_seconds: float, *, with_pss: bool
-) -> list[ProcessStatus]:
+def _processes(board: Board, supervisor_pid: int, cpu_sample_seconds: float, *, with_pss: bool) -> list[ProcessStatus]:
     pids = {"supervisor": supervisor_pid}
     pids.update({role: board.pids[role].read() for role in (*ROLES, *SENDERS) if board.pids[role].read() > 0})
     handles = {}

@@ -85,9 +85,7 @@ def stats(store_root: str | os.PathLike[str]) -> StoreStats:
         latencies, refused = latencies_of(sum_of_rings(running.region_directory)), board.put_refused.read()
         behind = max(0, board.max_physical_offset.read() - board.reput_from_offset.read())
         p99, p999 = (value_at_percentile(sampled.minute.counts, percentile) / 1000 for percentile in (99, 99.9))
-        totals = Totals(
-            messages, size, refused, latencies.max_us // 1000, sampled.minute.distribution, p99, p999
-        )
+        totals = Totals(messages, size, refused, latencies.max_us // 1000, sampled.minute.distribution, p99, p999)
         return StoreStats(
             store=os.fspath(store_root),
             broker_name=str(running.settings["brokerName"]),

@@ -59,9 +59,14 @@ class Front:
     """The role of front `number`."""
 
     def __init__(
-        self, config: BrokerConfig, board: Board, number: int, bells: Bells, how: BrokerTls | None,
+        self,
+        config: BrokerConfig,
+        board: Board,
+        number: int,
+        bells: Bells,
+        how: BrokerTls | None,
         services: Sequence[OpenService],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = f"front.{number}"
         self._config, self._board, self._number = config, board, number
         self._turns = RoleLoop()
@@ -78,9 +83,16 @@ class Front:
         self._counts = FrontCounts(self._relay)
         self._relay.on_asked = self._counts.say
         context = FrontContext(
-            config, board, self._words, self._loop, self._tables, self._relay, self._reception.peers, number,
+            config,
+            board,
+            self._words,
+            self._loop,
+            self._tables,
+            self._relay,
+            self._reception.peers,
+            number,
             self._counts,
-        )  # fmt: skip
+        )
         self._services = [open_service(context) for open_service in services]
         self._by_code = {code: service for service in self._services for code in service.codes}
         self._version = line_of(config.compat).remoting.version
@@ -306,8 +318,6 @@ class Front:
             self._quick.leave(peer)
 
 
-def open_role(
-    config: BrokerConfig, board: Board, number: int, bells: Bells, how: BrokerTls | None = None
-) -> Front:  # fmt: skip
+def open_role(config: BrokerConfig, board: Board, number: int, bells: Bells, how: BrokerTls | None = None) -> Front:
     """Front `number` of a broker; `how` are its certificates, read now where they are not given."""
     return Front(config, board, number, bells, how, services=(Sends, Pulls))

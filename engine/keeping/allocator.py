@@ -84,8 +84,10 @@ class Allocator:
             log.error(
                 "%s: %d bytes cannot be reserved (%s); messages are refused once the segment before it is full."
                 " Free space on this file system: the broker retries each second",
-                self._files.path_of(base), self._files.segment_bytes, os.strerror(number) if number > 0 else error,
-            )  # fmt: skip
+                self._files.path_of(base),
+                self._files.segment_bytes,
+                os.strerror(number) if number > 0 else error,
+            )
         waiting.publish(self._board.allocation_errno, number)
         self._retry_at_ms = self._now_ms + RETRY_MS
 

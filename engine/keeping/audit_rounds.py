@@ -27,7 +27,7 @@ class AuditRounds:
 
     def __init__(
         self, board: Board, files: SegmentFiles, directory: StoreDirectory, wall_of: Callable[[int], int]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._board, self._files, self._wall_of = board, files, wall_of
         self._audit, self._watch = Audit(directory.root), FileWatch(directory)
         self._watch.look_at_segments()
@@ -93,9 +93,15 @@ class AuditRounds:
         self._has_begun, board = True, self._board
         begin, end = board.min_physical_offset.read(), board.max_physical_offset.read()
         self.note(
-            now_ms, "start", "store", None, "what was there when the broker began to look", **self._watch.counts(),
-            min_physical_offset=begin, max_physical_offset=end,
-        )  # fmt: skip
+            now_ms,
+            "start",
+            "store",
+            None,
+            "what was there when the broker began to look",
+            **self._watch.counts(),
+            min_physical_offset=begin,
+            max_physical_offset=end,
+        )
 
     def _look_at_segments(self, now_ms: int) -> None:
         board = self._board

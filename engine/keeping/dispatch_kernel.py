@@ -88,13 +88,38 @@ def _reached(start: int, limit: int, array: Bytes, base_offset: int, rows: Words
 
 @kernel
 def follow(
-    words: Words, end: int, beginning: int, reput: int, pace: Words, timeout_ns: int,
-    array: Bytes, base_offset: int, rows: Words, passed_on: int, turn: Words,
-    table: Words, groups: Words, entries: Bytes, lanes: Words, names: Bytes, places: Words, queue_ends: Words,
-    budget: int, grouping: Words,
-    keys: Words, key_ends: Words, index: Bytes, slots: int, entries_max: int, put: Words,
-    topics: Words, topic_names: Bytes, topic_table: Words, sums: Words, changed: Words,
-) -> int:  # fmt: skip
+    words: Words,
+    end: int,
+    beginning: int,
+    reput: int,
+    pace: Words,
+    timeout_ns: int,
+    array: Bytes,
+    base_offset: int,
+    rows: Words,
+    passed_on: int,
+    turn: Words,
+    table: Words,
+    groups: Words,
+    entries: Bytes,
+    lanes: Words,
+    names: Bytes,
+    places: Words,
+    queue_ends: Words,
+    budget: int,
+    grouping: Words,
+    keys: Words,
+    key_ends: Words,
+    index: Bytes,
+    slots: int,
+    entries_max: int,
+    put: Words,
+    topics: Words,
+    topic_names: Bytes,
+    topic_table: Words,
+    sums: Words,
+    changed: Words,
+) -> int:
     """Follow the log within one segment until nothing comes for so long, TURNS_NS at most; see Why.
 
     `end`, `beginning`, `reput`: where the log's bounds and reput_from_offset are; the rest is `take`'s and
@@ -108,9 +133,29 @@ def follow(
         reached, taken, limit = start, 0, min(stop - base_offset, len(array))
         if start < stop:
             take(
-                start - base_offset, limit, array, base_offset, rows, passed_on, turn, table, groups, entries,
-                lanes, names, places, queue_ends, budget, grouping, keys, key_ends, index, slots, entries_max, put,
-            )  # fmt: skip
+                start - base_offset,
+                limit,
+                array,
+                base_offset,
+                rows,
+                passed_on,
+                turn,
+                table,
+                groups,
+                entries,
+                lanes,
+                names,
+                places,
+                queue_ends,
+                budget,
+                grouping,
+                keys,
+                key_ends,
+                index,
+                slots,
+                entries_max,
+                put,
+            )
             if turn[TurnWord.ROWS]:
                 if turn[TurnWord.DONE] != Done.INDEXED:
                     return Why.TAKEN

@@ -89,10 +89,14 @@ class Dispatcher:
         waiting.publish(self._board.dispatch_errno, number)
         self._rare.flush(self._now_ms)
         self._rare.tell(
-            "waits for disk space", self._now_ms, "%s: %s; queues and index are behind the log from offset %d on. Free"
+            "waits for disk space",
+            self._now_ms,
+            "%s: %s; queues and index are behind the log from offset %d on. Free"
             " space on this file system: the broker retries each second",
-            error.filename or "queues and index", os.strerror(number), self._board.reput_from_offset.read(),
-        )  # fmt: skip
+            error.filename or "queues and index",
+            os.strerror(number),
+            self._board.reput_from_offset.read(),
+        )
 
     def _go_on(self) -> None:
         waiting.publish(self._board.dispatch_errno, 0)
@@ -153,9 +157,15 @@ class Dispatcher:
             dispatch_kernel.await_growth(self._words, end, reput, self._end, self._pace, timeout_ns)
             return
         why = dispatch_kernel.follow(
-            self._words, end, beginning, reput, self._pace, timeout_ns, *self._builder.turn_words(),
+            self._words,
+            end,
+            beginning,
+            reput,
+            self._pace,
+            timeout_ns,
+            *self._builder.turn_words(),
             *self._topics.kernel_words(),
-        )  # fmt: skip
+        )
         self._is_taken = why == Why.TAKEN
 
     def close(self) -> None:
@@ -170,7 +180,14 @@ def open_role(config: BrokerConfig, board: Board, regions: Path) -> Dispatcher:
     file_bytes = file_bytes_of(config.mapped_file_size_consume_queue_bytes)
     topics = TopicTable.attach(regions, writable=True)
     builder = QueueBuilder(
-        files, directory.consumequeue, file_bytes, index=index_of(config), on_rows=topics.put, kinds=kinds_of(config),
-        ends=QueueEnds.attach(regions, writable=True), open_max=OPEN_FILES_MAX, rows_max=ROWS_MAX,
-    )  # fmt: skip
+        files,
+        directory.consumequeue,
+        file_bytes,
+        index=index_of(config),
+        on_rows=topics.put,
+        kinds=kinds_of(config),
+        ends=QueueEnds.attach(regions, writable=True),
+        open_max=OPEN_FILES_MAX,
+        rows_max=ROWS_MAX,
+    )
     return Dispatcher(board, builder, topics)

@@ -70,9 +70,18 @@ class Flusher:
     name = "flusher"
 
     def __init__(
-        self, board: Board, files: SegmentFiles, directory: StoreDirectory, queue_file_bytes: int, *,
-        sync_flush: bool, log_pace: Pace, queue_pace: Pace, index: IndexSync | None = None, is_slave: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        board: Board,
+        files: SegmentFiles,
+        directory: StoreDirectory,
+        queue_file_bytes: int,
+        *,
+        sync_flush: bool,
+        log_pace: Pace,
+        queue_pace: Pace,
+        index: IndexSync | None = None,
+        is_slave: bool = False,
+    ) -> None:
         self._board, self._files, self._directory, self._queue_file_bytes = board, files, directory, queue_file_bytes
         self._queues = QueueSync(directory.consumequeue, queue_file_bytes)
         self._sync_flush, self._log_pace, self._queue_pace = sync_flush, log_pace, queue_pace
@@ -263,8 +272,10 @@ class Flusher:
         log.critical(
             "%s: cannot be flushed to disk (%s); messages above offset %d may be lost. No message is acknowledged any"
             " more: check the disk and its files, then restart the broker, which recovers what is on disk",
-            path, why, self._board.flushed_offset.read(),
-        )  # fmt: skip
+            path,
+            why,
+            self._board.flushed_offset.read(),
+        )
 
     # queues and checkpoint
 
@@ -332,9 +343,13 @@ class Flusher:
         if held.last_physical_offset is not None:
             stored_ms = store_timestamp_ms(self._files, held.last_physical_offset) or stored_ms
         self._checkpoint = replace(
-            self._checkpoint, physic_msg_timestamp_ms=stored_ms, logics_msg_timestamp_ms=stored_ms,
-            flushed_offset=built_to, queues=held.queues, entries=held.entries,
-        )  # fmt: skip
+            self._checkpoint,
+            physic_msg_timestamp_ms=stored_ms,
+            logics_msg_timestamp_ms=stored_ms,
+            flushed_offset=built_to,
+            queues=held.queues,
+            entries=held.entries,
+        )
         if self._index is not None:
             self._checkpoint = self._index.sync(self._checkpoint, built_to)
             whole_ms = min(stored_ms, self._index.whole_until_ms(self._checkpoint, stored_ms))
@@ -383,17 +398,22 @@ def open_role(config: BrokerConfig, board: Board) -> Flusher:
     """The flusher of a store."""
     index = index_of(config)
     return Flusher(
-        board, SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes),
+        board,
+        SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes),
         StoreDirectory(config.store_path_root_dir, config.store_path_commit_log),
         file_bytes_of(config.mapped_file_size_consume_queue_bytes),
         sync_flush=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
         log_pace=Pace(
-            config.flush_interval_commit_log_ms, config.flush_commit_log_least_pages,
-            config.flush_commit_log_thorough_interval_ms, config.flush_commit_log_timed,
+            config.flush_interval_commit_log_ms,
+            config.flush_commit_log_least_pages,
+            config.flush_commit_log_thorough_interval_ms,
+            config.flush_commit_log_timed,
         ),
         queue_pace=Pace(
-            config.flush_interval_consume_queue_ms, config.flush_consume_queue_least_pages,
+            config.flush_interval_consume_queue_ms,
+            config.flush_consume_queue_least_pages,
             config.flush_consume_queue_thorough_interval_ms,
         ),
-        index=IndexSync(index) if index is not None else None, is_slave=config.broker_role is BrokerRole.SLAVE,
-    )  # fmt: skip
+        index=IndexSync(index) if index is not None else None,
+        is_slave=config.broker_role is BrokerRole.SLAVE,
+    )

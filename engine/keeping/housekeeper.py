@@ -66,10 +66,18 @@ class Housekeeper:
     name = "housekeeper"
 
     def __init__(
-        self, board: Board, files: SegmentFiles, directory: StoreDirectory, policy: Policy, now_ms: int, *,
-        queue_interval_ms: int, hour_of: Callable[[int], int] = local_hour, usage: Callable[[], Usage] | None = None,
+        self,
+        board: Board,
+        files: SegmentFiles,
+        directory: StoreDirectory,
+        policy: Policy,
+        now_ms: int,
+        *,
+        queue_interval_ms: int,
+        hour_of: Callable[[int], int] = local_hour,
+        usage: Callable[[], Usage] | None = None,
         wall_of: Callable[[int], int] = wall_of,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._board, self._files, self._directory = board, files, directory
         self._policy = policy
         self._cleaner = LogCleaner(self._policy_now(), now_ms)
@@ -155,9 +163,14 @@ class Housekeeper:
         waiting.publish(board.disk_state, state)
         level = logging.WARNING if state > DiskState.NORMAL else logging.INFO
         log.log(
-            level, "%s: used to %d %%, %s: used to %d %%: the disk is %s", self._directory.commitlog,
-            self._usage.commit_log, self._directory.consumequeue, self._usage.queues, TOLD[state],
-        )  # fmt: skip
+            level,
+            "%s: used to %d %%, %s: used to %d %%: the disk is %s",
+            self._directory.commitlog,
+            self._usage.commit_log,
+            self._directory.consumequeue,
+            self._usage.queues,
+            TOLD[state],
+        )
 
     # the commit log
 
@@ -174,10 +187,16 @@ class Housekeeper:
             for base, stat in stated_files(self._files.directory)
         ]
         verdict = self._cleaner.next(
-            now_ms, self._hour_of(now_ms + behind_ms), self._usage, files,
-            min_physical_offset=self._board.min_physical_offset.read(), deletable_end=self._deletable_end(),
-            held_from=held.from_offset, kept_from=kept.from_offset, no_room=self._has_no_room(),
-        )  # fmt: skip
+            now_ms,
+            self._hour_of(now_ms + behind_ms),
+            self._usage,
+            files,
+            min_physical_offset=self._board.min_physical_offset.read(),
+            deletable_end=self._deletable_end(),
+            held_from=held.from_offset,
+            kept_from=kept.from_offset,
+            no_room=self._has_no_room(),
+        )
         if verdict is not None:
             self._carry_out(verdict, now_ms)
         elif not self._cleaner.is_in_round and files and files[0][0] > self._queues_clean_to:
@@ -188,9 +207,10 @@ class Housekeeper:
         """Return the policy with what an administrator has set since the broker read its file."""
         wanted = live_settings.retention(self._board)
         return self._policy._replace(
-            delete_when_hours=wanted.delete_when_hours, reserved_ms=wanted.reserved_hours * HOUR_MS,
+            delete_when_hours=wanted.delete_when_hours,
+            reserved_ms=wanted.reserved_hours * HOUR_MS,
             max_used_percent=wanted.max_used_percent,
-        )  # fmt: skip
+        )
 
     def _deletable_end(self) -> int:
         """The file that is written stays, what is not on disk yet, and, as long as there is room, what the queues on
@@ -319,6 +339,10 @@ def open_role(config: BrokerConfig, board: Board) -> Housekeeper:
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
     directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
     return Housekeeper(
-        board, files, directory, policy_of(config), monotonic_ms(),
+        board,
+        files,
+        directory,
+        policy_of(config),
+        monotonic_ms(),
         queue_interval_ms=config.delete_consume_queue_files_interval_ms,
-    )  # fmt: skip
+    )

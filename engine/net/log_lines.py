@@ -50,9 +50,13 @@ class JsonLine(OneLine):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields = {
-            "time": at.replace("+00:00", "Z"), "level": record.levelname.lower(), "process": record.process,
-            "role": process.own_role(), "logger": record.name, "message": one_line(record.getMessage()),
-        }  # fmt: skip
+            "time": at.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "process": record.process,
+            "role": process.own_role(),
+            "logger": record.name,
+            "message": one_line(record.getMessage()),
+        }
         if record.exc_info and record.exc_info[0] is not None:
             fields["traceback"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=False)

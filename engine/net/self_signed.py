@@ -49,14 +49,23 @@ def self_signed(name: str) -> Pem:
     begins, ends = (_der(TIME, f"{at:%Y%m%d%H%M%SZ}".encode()) for at in (now - timedelta(days=1), now + LIFE))
     key = _der(SEQUENCE, _der(SEQUENCE, _der(OID, EC_KEY), _der(OID, CURVE)), _der(BIT_STRING, b"\0" + point))
     said = _der(
-        SEQUENCE, _der(0xA0, _number(VERSION_3)), _number(secrets.randbits(SERIAL_BITS) | 1), signed_with, named,
-        _der(SEQUENCE, begins, ends), named, key,
-    )  # fmt: skip
+        SEQUENCE,
+        _der(0xA0, _number(VERSION_3)),
+        _number(secrets.randbits(SERIAL_BITS) | 1),
+        signed_with,
+        named,
+        _der(SEQUENCE, begins, ends),
+        named,
+        key,
+    )
     certificate = _der(SEQUENCE, said, signed_with, _der(BIT_STRING, b"\0" + _signature(secret, said)))
     private = _der(
-        SEQUENCE, _number(1), _der(OCTET_STRING, secret.to_bytes(BYTES)), _der(0xA0, _der(OID, CURVE)),
+        SEQUENCE,
+        _number(1),
+        _der(OCTET_STRING, secret.to_bytes(BYTES)),
+        _der(0xA0, _der(OID, CURVE)),
         _der(0xA1, _der(BIT_STRING, b"\0" + point)),
-    )  # fmt: skip
+    )
     return Pem(_pem("CERTIFICATE", certificate), _pem("EC PRIVATE KEY", private))
 
 

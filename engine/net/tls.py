@@ -193,9 +193,7 @@ def of_ha_client(file: TlsFile) -> ssl.SSLContext:
     return _mutual(file, context, file.client_own, file.client_trusts)
 
 
-def _mutual(
-    file: TlsFile, context: ssl.SSLContext, own: OwnCertificate | None, trusted: Path | None
-) -> ssl.SSLContext:
+def _mutual(file: TlsFile, context: ssl.SSLContext, own: OwnCertificate | None, trusted: Path | None) -> ssl.SSLContext:
     """A broker is both a server and a client here: what the file says of one side serves for both."""
     own, trusted = own or file.server_own or file.client_own, trusted or file.server_trusts or file.client_trusts
     if own is None or trusted is None:

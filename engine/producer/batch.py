@@ -63,9 +63,13 @@ def check_sizes(connection: Connection, bodies: Column, properties: Column) -> N
 
 
 def publish_batch(
-    connection: Connection, template: encode_kernel.Template, bodies: Column, properties: PropertyColumn,
-    places: Places, deadline_ms: int,
-) -> None:  # fmt: skip
+    connection: Connection,
+    template: encode_kernel.Template,
+    bodies: Column,
+    properties: PropertyColumn,
+    places: Places,
+    deadline_ms: int,
+) -> None:
     """Publish a batch, and collect its places before their descriptors are used again; no `places`: nobody asks.
 
     Raises BatchIncomplete.
@@ -99,9 +103,7 @@ def publish_batch(
         _collect(connection, first_number, collected, count, places, deadline_ms)
 
 
-def _collect(
-    connection: Connection, first_number: int, begin: int, end: int, places: Places, deadline_ms: int
-) -> int:
+def _collect(connection: Connection, first_number: int, begin: int, end: int, places: Places, deadline_ms: int) -> int:
     connection.await_appended(first_number + end - 1, deadline_ms)
     descriptors = connection.ring.words.reshape(-1, DESCRIPTOR_WORDS)
     numbers = np.arange(first_number + begin, first_number + end) % connection.ring.descriptors

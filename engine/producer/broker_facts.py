@@ -31,13 +31,17 @@ class BrokerFacts:
         self.topics: Mapping[str, Mapping[Any, Any]] = {}  # by name, as `current` last found them
         levels = levels_ms(str(settings["messageDelayLevel"]))
         self.settings = Facts(
-            policy=POLICIES[str(settings["compat"])], store_host=store_host,
-            cluster_name=str(settings["brokerClusterName"]), region_id=str(settings["regionId"]),
-            trace_on=bool(settings["traceOn"]), message_bytes_max=int(settings["maxMessageSize"]),
-            enable_lmq=bool(settings["enableLmq"]), enable_multi_dispatch=bool(settings["enableMultiDispatch"]),
+            policy=POLICIES[str(settings["compat"])],
+            store_host=store_host,
+            cluster_name=str(settings["brokerClusterName"]),
+            region_id=str(settings["regionId"]),
+            trace_on=bool(settings["traceOn"]),
+            message_bytes_max=int(settings["maxMessageSize"]),
+            enable_lmq=bool(settings["enableLmq"]),
+            enable_multi_dispatch=bool(settings["enableMultiDispatch"]),
             enabled_append_prop_crc=bool(settings["enabledAppendPropCRC"]),
             delay_level_max=len(levels),
-        )  # fmt: skip
+        )
 
     def current(self) -> Facts:
         """Return the facts with the topics in topics.json. Raises MalformedConfig."""

@@ -141,15 +141,22 @@ class BrokerPuts:
         return result
 
     def send_back(
-        self, physical_offset: int, *, group: str, delay_level: int = 0, max_reconsume_times: int = 16,
-        queue_id: int = 0, timeout: float | None = None,
-    ) -> SendResult:  # fmt: skip
+        self,
+        physical_offset: int,
+        *,
+        group: str,
+        delay_level: int = 0,
+        max_reconsume_times: int = 16,
+        queue_id: int = 0,
+        timeout: float | None = None,
+    ) -> SendResult:
         """Give the message at `physical_offset` back, for `group` to get it again later, or for its dead letters."""
         self._connection.require_owned()
         deadline_ms, facts = self.deadline(timeout), self._connection.facts.current()
         physical_offset = whole(physical_offset, "offset", 0, LONG_MAX)
         asked = SendBack(
-            group=text(group, "group"), delay_level=whole(delay_level, "delay level"),
+            group=text(group, "group"),
+            delay_level=whole(delay_level, "delay level"),
             max_reconsume_times=whole(max_reconsume_times, "max_reconsume_times"),
             queue_id=whole(queue_id, "queue id", 0),
         )
@@ -323,9 +330,7 @@ class BrokerPuts:
         ids = ",".join(f"{prefix}{physical_offset + at:016X}" for at in starts_of(sent.batch))
         return SendResult(status, ids, sent.queue_id, queue_offset, physical_offset)
 
-    def _answer_of_any_length(
-        self, sent: Sent, deadline_ms: int, began_ns: int
-    ) -> tuple[PutMessageStatus, int, int]:
+    def _answer_of_any_length(self, sent: Sent, deadline_ms: int, began_ns: int) -> tuple[PutMessageStatus, int, int]:
         """Await a record whose length only the writer knows (the log's end is behind it), or which nobody waits for."""
         connection, status = sent.connection, PutMessageStatus.PUT_OK
         physical_offset, queue_offset = connection.await_place(sent.number, deadline_ms)

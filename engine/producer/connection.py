@@ -269,11 +269,16 @@ class Connection:
     def _status(self, end_offset: int, in_sync_slaves: int, began_ms: int, deadline_ms: int) -> PutMessageStatus | None:
         board = self.board
         return put_status(
-            end_offset, monotonic_ms(), min(began_ms + self._flush_ms, deadline_ms),
-            min(began_ms + self._slave_ms, deadline_ms), flushed_offset=board.flushed_offset.read(),
-            confirm_offset=self._confirmed(in_sync_slaves).read(), in_sync_slaves=in_sync_slaves, policy=self._policy,
+            end_offset,
+            monotonic_ms(),
+            min(began_ms + self._flush_ms, deadline_ms),
+            min(began_ms + self._slave_ms, deadline_ms),
+            flushed_offset=board.flushed_offset.read(),
+            confirm_offset=self._confirmed(in_sync_slaves).read(),
+            in_sync_slaves=in_sync_slaves,
+            policy=self._policy,
             flush_failed=board.flush_errno.read() != 0,
-        )  # fmt: skip
+        )
 
     def status_of_log(
         self, end_offset: int, in_sync_slaves: int, deadline_ms: int, began_ms: int | None = None

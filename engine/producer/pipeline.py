@@ -82,9 +82,15 @@ class Pipeline:
     """
 
     def __init__(
-        self, config: BrokerConfig, board: Board, *, puts_max: int, bytes_max: int, patience_ms: int | None = None,
+        self,
+        config: BrokerConfig,
+        board: Board,
+        *,
+        puts_max: int,
+        bytes_max: int,
+        patience_ms: int | None = None,
         wanted_ring: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._board, self.puts_max, self.bytes_max, self._patience_ms = board, puts_max, bytes_max, patience_ms
         self._controls = ring.attach_rings(board.directory)
         own = range(config.producers_max, config.rings)
@@ -260,9 +266,7 @@ class Pipeline:
     def _refuse(self, parked: Parked, status: PutMessageStatus) -> None:
         self._at_once.append(Outcome(parked.token, status, -1, -1))
 
-    def _refused_at_once(
-        self, parked: Parked, payload_bytes: int, in_sync_slaves: int
-    ) -> PutMessageStatus | None:  # fmt: skip
+    def _refused_at_once(self, parked: Parked, payload_bytes: int, in_sync_slaves: int) -> PutMessageStatus | None:
         """Return a refusal that needs no look at the log; None where there is none."""
         if self._board.disk_state.read() >= DiskState.READ_ONLY:
             return PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -287,9 +291,15 @@ class Pipeline:
     def _keep(self) -> None:
         board = self._board
         kernel.keep_places(
-            self.control, self.outlet.words, board.counters.words, board.max_physical_offset.index, self.table,
-            self.state, self.done, self._clock.words,
-        )  # fmt: skip
+            self.control,
+            self.outlet.words,
+            board.counters.words,
+            board.max_physical_offset.index,
+            self.table,
+            self.state,
+            self.done,
+            self._clock.words,
+        )
 
     def harvest(self, now_ns: int) -> Words:
         """Rows of `DoneWord` of what is answered since. Who takes them sets StateWord.DONE to 0."""
@@ -333,11 +343,16 @@ class Pipeline:
         if self.policy.replicas_min:
             confirmed = board.confirm_offsets[replicas_needed(self.policy, in_sync_slaves)]
         return put_status(
-            self._row(number, SentWord.END_OFFSET), now_ns // NS_PER_MS, began_ms + self._flush_ms,
-            began_ms + self._slave_ms, flushed_offset=board.flushed_offset.read(),
-            confirm_offset=confirmed.read(), in_sync_slaves=in_sync_slaves, policy=self.policy,
+            self._row(number, SentWord.END_OFFSET),
+            now_ns // NS_PER_MS,
+            began_ms + self._flush_ms,
+            began_ms + self._slave_ms,
+            flushed_offset=board.flushed_offset.read(),
+            confirm_offset=confirmed.read(),
+            in_sync_slaves=in_sync_slaves,
+            policy=self.policy,
             flush_failed=board.flush_errno.read() != 0,
-        )  # fmt: skip
+        )
 
     def collect(self, now_ns: int | None = None) -> list[Outcome]:
         """The outcomes since; what was parked goes into the ring where it can."""

@@ -69,9 +69,15 @@ def tell(done: Words, state: Words, table: Words, at: int, number: int, status: 
 
 @kernel
 def keep_places(
-    control: Words, descriptors: Words, counters: Words, end_index: int, table: Words, state: Words, done: Words,
+    control: Words,
+    descriptors: Words,
+    counters: Words,
+    end_index: int,
+    table: Words,
+    state: Words,
+    done: Words,
     latencies: Words,
-) -> None:  # fmt: skip
+) -> None:
     """Keep the places of what the writer has passed; tell those that were refused, and those that wait for no more."""
     rows, slots, now_ns = table.size // SENT_WORDS, descriptors.size // DESCRIPTOR_WORDS, monotonic_ns()
     head, number = load_acquire(control, ControlWord.HEAD), state[StateWord.KEPT]

@@ -83,23 +83,50 @@ class Producer(BrokerPuts):
 
     @overload
     def send(
-        self, topic: str, body: bytes | str, *, tags: str | None = ..., keys: str | list[str] | None = ...,
-        properties: Mapping[str, str] | None = ..., queue_id: int | None = ..., flag: int = ...,
-        delay_level: int = ..., wait: Literal[True] = ..., timeout: float | None = ...,
-    ) -> SendResult: ...  # fmt: skip
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        tags: str | None = ...,
+        keys: str | list[str] | None = ...,
+        properties: Mapping[str, str] | None = ...,
+        queue_id: int | None = ...,
+        flag: int = ...,
+        delay_level: int = ...,
+        wait: Literal[True] = ...,
+        timeout: float | None = ...,
+    ) -> SendResult: ...
 
     @overload
     def send(
-        self, topic: str, body: bytes | str, *, tags: str | None = ..., keys: str | list[str] | None = ...,
-        properties: Mapping[str, str] | None = ..., queue_id: int | None = ..., flag: int = ...,
-        delay_level: int = ..., wait: bool, timeout: float | None = ...,
-    ) -> SendResult | None: ...  # fmt: skip
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        tags: str | None = ...,
+        keys: str | list[str] | None = ...,
+        properties: Mapping[str, str] | None = ...,
+        queue_id: int | None = ...,
+        flag: int = ...,
+        delay_level: int = ...,
+        wait: bool,
+        timeout: float | None = ...,
+    ) -> SendResult | None: ...
 
     def send(
-        self, topic: str, body: bytes | str, *, tags: str | None = None, keys: str | list[str] | None = None,
-        properties: Mapping[str, str] | None = None, queue_id: int | None = None, flag: int = 0,
-        delay_level: int = 0, wait: bool = True, timeout: float | None = None,
-    ) -> SendResult | None:  # fmt: skip
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        tags: str | None = None,
+        keys: str | list[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        flag: int = 0,
+        delay_level: int = 0,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> SendResult | None:
         """Put one message. With `wait=False` returns None once it is in the ring; `flush` tells what became of it.
 
         With a `delay_level` (1 to 18) it waits in the delay topic; levels above the last are the last.
@@ -123,10 +150,18 @@ class Producer(BrokerPuts):
         return self._answer_of(sent, deadline_ms, began_ns) if wait else None
 
     def send_async(
-        self, topic: str, body: bytes | str, *, tags: str | None = None, keys: str | list[str] | None = None,
-        properties: Mapping[str, str] | None = None, queue_id: int | None = None, flag: int = 0,
-        delay_level: int = 0, timeout: float | None = None,
-    ) -> Future[SendResult]:  # fmt: skip
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        tags: str | None = None,
+        keys: str | list[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        flag: int = 0,
+        delay_level: int = 0,
+        timeout: float | None = None,
+    ) -> Future[SendResult]:
         """Put one message; a future of its SendResult, or of what `send` would have raised behind the ring.
 
         `add_done_callback` of the future is the callback form; callbacks run in one thread of this producer.
@@ -145,10 +180,18 @@ class Producer(BrokerPuts):
             )
 
     def send_half(
-        self, topic: str, body: bytes | str, *, group: str, tags: str | None = None,
-        keys: str | list[str] | None = None, properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None, flag: int = 0, timeout: float | None = None,
-    ) -> SendResult:  # fmt: skip
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        group: str,
+        tags: str | None = None,
+        keys: str | list[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        flag: int = 0,
+        timeout: float | None = None,
+    ) -> SendResult:
         """Put the half message of a transaction of producer group `group`; `end_transaction` makes it seen, or not.
 
         Its result has the queue id where it will be, and the queue offset that it has among the half messages.
@@ -157,16 +200,21 @@ class Producer(BrokerPuts):
         fields = fields_of(tags, joined(keys), properties)
         fields.update({TRANSACTION_PREPARED: "true", PRODUCER_GROUP: text(group, "group")})
         with self._lock:
-            sent = self._put_again(
-                topic, body, fields, queue_id, flag, deadline_ms, SysFlag.TRANSACTION_PREPARED
-            )  # fmt: skip
+            sent = self._put_again(topic, body, fields, queue_id, flag, deadline_ms, SysFlag.TRANSACTION_PREPARED)
         return self._answer_of(sent, deadline_ms, began_ns)
 
     def send_batch(
-        self, topic: str, bodies: Any, *, tags: Any = None, keys: Any = None,
-        properties: Mapping[str, Any] | None = None, queue_id: int | None = None,
-        wait: bool = True, timeout: float | None = None,
-    ) -> BatchResult | None:  # fmt: skip
+        self,
+        topic: str,
+        bodies: Any,
+        *,
+        tags: Any = None,
+        keys: Any = None,
+        properties: Mapping[str, Any] | None = None,
+        queue_id: int | None = None,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> BatchResult | None:
         """Put many messages into one queue: a sequence of bytes, a numpy or an Arrow column (taken in place).
 
         `tags`, `keys` and each value of `properties` are one str for all, or a sequence with one for each message.
@@ -294,9 +342,15 @@ class Producer(BrokerPuts):
         return self._appends_crc or not POLICY_PROPERTIES.isdisjoint(fields)
 
     def _put(
-        self, topic: str, body: bytes | str, fields: Mapping[str, str], queue_id: int | None, flag: int,
-        deadline_ms: int, sys_flag: int = 0,
-    ) -> Sent:  # fmt: skip
+        self,
+        topic: str,
+        body: bytes | str,
+        fields: Mapping[str, str],
+        queue_id: int | None,
+        flag: int,
+        deadline_ms: int,
+        sys_flag: int = 0,
+    ) -> Sent:
         """Publish one message in the ring."""
         connection = self._connection
         if connection.is_gone:  # the kernel sees what its broker says; a killed one says nothing
@@ -345,9 +399,15 @@ class Producer(BrokerPuts):
         return Sent(connection, number, queue_id, length, in_sync_slaves)  # type: ignore[arg-type]
 
     def _put_again(
-        self, topic: str, body: bytes | str, fields: Mapping[str, str], queue_id: int | None, flag: int,
-        deadline_ms: int, sys_flag: int = 0,
-    ) -> Sent:  # fmt: skip
+        self,
+        topic: str,
+        body: bytes | str,
+        fields: Mapping[str, str],
+        queue_id: int | None,
+        flag: int,
+        deadline_ms: int,
+        sys_flag: int = 0,
+    ) -> Sent:
         """Put like `_put`, to the broker that was started again if this one is gone, and expect its place."""
         try:
             sent = self._put(topic, body, fields, queue_id, flag, deadline_ms, sys_flag)
@@ -366,10 +426,18 @@ class Producer(BrokerPuts):
         if self._adds_keys and UNIQ_KEY not in fields:
             fields = {**fields, UNIQ_KEY: self._unique_keys.new()}
         properties = PAIR_SEPARATOR.join(f"{name}{NAME_SEPARATOR}{value}" for name, value in fields.items())
-        return self._draft_of(SendRequest(
-            topic=topic, body=body, queue_id=queue_id, flag=flag, sys_flag=sys_flag,
-            properties=properties, born_timestamp_ms=wall_ms(), born_host=self._connection.store_host,
-        ))  # fmt: skip
+        return self._draft_of(
+            SendRequest(
+                topic=topic,
+                body=body,
+                queue_id=queue_id,
+                flag=flag,
+                sys_flag=sys_flag,
+                properties=properties,
+                born_timestamp_ms=wall_ms(),
+                born_host=self._connection.store_host,
+            )
+        )
 
     def _send_each(
         self, topic: str, column: Column, fields: Mapping[str, Any], queue_id: int | None, wait: bool, deadline_ms: int

@@ -42,9 +42,13 @@ class TopicRules:
         self._auto_create = bool(settings["autoCreateTopicEnable"])
         self._queue_nums = min(CLIENT_QUEUE_NUMS, int(settings["defaultTopicQueueNums"]))
         identity = Identity(
-            line, str(settings["brokerClusterName"]), str(settings["brokerName"]),
-            int(settings["defaultTopicQueueNums"]), self._auto_create, bool(settings["timerWheelEnable"]),
-        )  # fmt: skip
+            line,
+            str(settings["brokerClusterName"]),
+            str(settings["brokerName"]),
+            int(settings["defaultTopicQueueNums"]),
+            self._auto_create,
+            bool(settings["timerWheelEnable"]),
+        )
         self._defaults = {topic: (queues, queues, perm) for topic, queues, perm in default_topics(identity)}
         self._served: dict[str, Served] = {}
         self._seen = -1

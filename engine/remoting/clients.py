@@ -87,8 +87,9 @@ PARTS: tuple[Callable[[PartContext], Part], ...] = (  # a line for each module o
 T = TypeVar("T")
 PROCESSOR, OFFSETS_TASK, TABLES_TASK = ("processor",), "consumer offsets", "tables"
 WHOLE_TABLES: dict[int, str] = {
-    RequestCode.GET_ALL_TOPIC_CONFIG: TOPICS, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: GROUPS,
-}  # fmt: skip
+    RequestCode.GET_ALL_TOPIC_CONFIG: TOPICS,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: GROUPS,
+}
 LOOK_MS, BIND_RETRY_MS = 1000, 1000
 TURN_MS_MAX, SOON_TOPICS_MAX = 500, 1000  # how late the clock is looked at; of a file read again once it has changed
 QUIET_MS, QUIET_TIMES = 2000, 2  # nothing came for so long: turns are as many times longer
@@ -100,18 +101,27 @@ class Clients:
     name = "clients"
 
     def __init__(
-        self, config: BrokerConfig, board: Board, bells: Bells, how: BrokerTls | None = None, tables_from: str = "",
+        self,
+        config: BrokerConfig,
+        board: Board,
+        bells: Bells,
+        how: BrokerTls | None = None,
+        tables_from: str = "",
         file: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._config, self._board, self._turns = config, board, RoleLoop()
         self._loop = self._turns.loop
         self._is_slave = config.broker_role is BrokerRole.SLAVE
         self._journal = ClientJournal.attach(board.directory)
         self._files = BrokerFiles(config, wall_ms(), board.directory, is_beside=True, kept=self._journal)
         self._requests = AdminRequests(
-            config.compat, self._files.metadata, self._facts(), is_slave=self._is_slave,
-            has_timers=config.timer_wheel_enable, address=f"{config.broker_ip1}:{config.listen_port}",
-        )  # fmt: skip
+            config.compat,
+            self._files.metadata,
+            self._facts(),
+            is_slave=self._is_slave,
+            has_timers=config.timer_wheel_enable,
+            address=f"{config.broker_ip1}:{config.listen_port}",
+        )
         self._log_answers = LogAnswers(config, board)
         self._tls = how or tls.of_broker(config)
         self._lines, self._tasks = RareLines(log), RoleTasks(self._loop)
@@ -120,22 +130,33 @@ class Clients:
         self._master = MasterTables(config, board, metadata, *about, self._tls.client)
         self._registrar = Registrar(
             config, board, metadata, *about, self._learn, self._master.forget, self._turns.end_turn
-        )  # fmt: skip
+        )
         self._kept = KeptChanges(self._files, self._registrar, self._lines, self._turns.end_turn)
         self._settings = KeptSettings(file)
         self._files.on_round(self._turns.end_turn_soon)
         expiry_ms = config.channel_expired_timeout_ms
         self._clients = SharedClients(
-            ConsumerManager(metadata.identity.line.groups, expiry_ms), ProducerManager(expiry_ms),
-            RebalanceLockManager(), PullOffsets(),
-        )  # fmt: skip
+            ConsumerManager(metadata.identity.line.groups, expiry_ms),
+            ProducerManager(expiry_ms),
+            RebalanceLockManager(),
+            PullOffsets(),
+        )
         self.front_tables = FrontTables(metadata, self._clients.consumers, self._links.replayed.is_set)
         take_journal(self._journal, self._files, self._clients.locks)
         self._writing, self._counts = OffsetWriting(metadata), KeptCounts(board.directory)
         context = PartContext(
-            config, board, self._loop, metadata, self._links, self._registrar, self._clients,
-            self._kept.saved, self._writing, ReplicaLocks(config, *about, self._tls.client), self._counts,
-        )  # fmt: skip
+            config,
+            board,
+            self._loop,
+            metadata,
+            self._links,
+            self._registrar,
+            self._clients,
+            self._kept.saved,
+            self._writing,
+            ReplicaLocks(config, *about, self._tls.client),
+            self._counts,
+        )
         self._parts = [open_part(context) for open_part in PARTS]
         self._by_code = {code: part for part in self._parts for code in (*part.handlers, *part.later)}
         self._questions = {what: ask for part in self._parts for what, ask in part.questions.items()}
@@ -177,7 +198,8 @@ class Clients:
             lambda: runtime_info(root, board, files, config.compat) | self._figures(),
             lambda: ha_status(board, read_ha_samples(samples), is_slave=slave, fallbehind_max_bytes=fallbehind),
             lambda: settings_of(config, board),
-            live_settings.changeable(), live_settings.why_not,
+            live_settings.changeable(),
+            live_settings.why_not,
         )
 
     # turns
@@ -250,9 +272,12 @@ class Clients:
         waits = [((name,), float(count)) for part in self._parts for name, count in part.waiting().items()]
         series.append(Series(GAUGE, "rocketmq_processor_watermark", "Request processor watermark", PROCESSOR, waits))
         return TableSizes(
-            self._board.broker_permission.read(), len(tables.topics), len(tables.groups), tuple(series),
+            self._board.broker_permission.read(),
+            len(tables.topics),
+            len(tables.groups),
+            tuple(series),
             self._config.metrics_samples_max,
-        )  # fmt: skip
+        )
 
     def answer_frame(self, request: RemotingCommand, channel: int) -> Answered | asyncio.Future[Answered]:
         """Answer a client's request, whichever front it came to."""
@@ -380,9 +405,13 @@ class Clients:
 
 
 def open_role(
-    config: BrokerConfig, board: Board, bells: Bells, how: BrokerTls | None = None, tables_from: str = "",
+    config: BrokerConfig,
+    board: Board,
+    bells: Bells,
+    how: BrokerTls | None = None,
+    tables_from: str = "",
     file: str = "",
-) -> Clients:  # fmt: skip
+) -> Clients:
     """The clients role of a broker; `how`: its certificates, else read now; `tables_from`: the address of the master
     before it, of one that was promoted; `file`: what keeps changed settings."""
     gc.disable()  # of what is loaded nothing is garbage, and to look for it again and again is a third of the load

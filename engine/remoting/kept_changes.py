@@ -33,7 +33,7 @@ class KeptChanges:
 
     def __init__(
         self, files: BrokerFiles, registrar: Registrar, lines: RareLines, end_turn: Callable[[], None]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._files, self._registrar, self._lines, self._end_turn = files, registrar, lines, end_turn
 
     async def saved(self, names: Sequence[str]) -> None:
@@ -49,7 +49,7 @@ class KeptChanges:
 
     def answer(
         self, request: RemotingCommand, answer: Answered | Awaitable[Answered], *, registers: bool
-    ) -> Answered | Awaitable[Answered]:  # fmt: skip
+    ) -> Answered | Awaitable[Answered]:
         """The answer to a request, or what it is awaited from; `registers`: name servers are to know what changed."""
         if KINDS.get(request.code) is not RequestKind.CHANGE and not registers:
             return answer
@@ -61,16 +61,14 @@ class KeptChanges:
 
     async def _kept(
         self, request: RemotingCommand, answer: Answered | Awaitable[Answered], names: Sequence[str], *, registers: bool
-    ) -> Answered:  # fmt: skip
+    ) -> Answered:
         made = answer if isinstance(answer, RemotingCommand | None) else await answer
         registering = asyncio.ensure_future(self._registered()) if registers else None
         try:
             if made is None or not made.code:
                 await self.saved(names)
         except NotSaved as error:
-            return None if made is None else request.answer(
-                ResponseCode.SYSTEM_ERROR, str(error), version=made.version
-            )  # fmt: skip
+            return None if made is None else request.answer(ResponseCode.SYSTEM_ERROR, str(error), version=made.version)
         if registering is not None:
             await registering
         return made
@@ -78,7 +76,9 @@ class KeptChanges:
     async def _registered(self) -> None:
         for address in await self._registrar.registered(REGISTERED_SECONDS):
             self._lines.tell(
-                "changes that a name server does not know", monotonic_ms(),
+                "changes that a name server does not know",
+                monotonic_ms(),
                 "name server %s did not confirm an administrator's change within %.0f s; will retry until it answers",
-                address, REGISTERED_SECONDS,
-            )  # fmt: skip
+                address,
+                REGISTERED_SECONDS,
+            )

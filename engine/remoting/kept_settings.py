@@ -28,7 +28,7 @@ class KeptSettings:
 
     async def change(
         self, request: RemotingCommand, answer: Answered, texts: Mapping[str, str], use: Callable[[str], None]
-    ) -> Answered:  # fmt: skip
+    ) -> Answered:
         """The answer, once the file says these texts, by key. Before that `use` is called with how long they last."""
         async with self._turn:
             why = "it was started without a file"
@@ -39,9 +39,7 @@ class KeptSettings:
         if not (self._file and why) or answer is None or answer.code:
             return answer
         remark = f"{', '.join(texts)}: in use, and lost at the next start: {why}"
-        return request.answer(
-            ResponseCode.SYSTEM_ERROR, remark, version=answer.version, serialize=answer.serialize
-        )  # fmt: skip
+        return request.answer(ResponseCode.SYSTEM_ERROR, remark, version=answer.version, serialize=answer.serialize)
 
     def close(self) -> None:
         """What is being written is written."""

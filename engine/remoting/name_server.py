@@ -41,9 +41,14 @@ class ServingNames:
     """The server; `write_kv(content)` puts the key-value config on disk, from another thread."""
 
     def __init__(
-        self, state: NameServer, write_kv: Callable[[bytes], None], limits: Limits | None = None,
-        rules: Rules | None = None, how: ServerTls = tls.PLAINTEXT, file: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        state: NameServer,
+        write_kv: Callable[[bytes], None],
+        limits: Limits | None = None,
+        rules: Rules | None = None,
+        how: ServerTls = tls.PLAINTEXT,
+        file: str = "",
+    ) -> None:
         self._state, self._write_kv = state, write_kv
         self._settings = KeptSettings(file)
         routes = state.routes

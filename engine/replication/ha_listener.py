@@ -78,9 +78,15 @@ class HaListener:
     name = "ha_listener"
 
     def __init__(
-        self, config: BrokerConfig, board: Board, failures: Failures, listening: socket.socket,
-        open_sender: OpenSender, callers_max: int = HA_CALLERS, how: RenewedContext | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        config: BrokerConfig,
+        board: Board,
+        failures: Failures,
+        listening: socket.socket,
+        open_sender: OpenSender,
+        callers_max: int = HA_CALLERS,
+        how: RenewedContext | None = None,
+    ) -> None:
         self._config = config
         self._board = board
         self._listening = listening
@@ -145,9 +151,12 @@ class HaListener:
         if caller.has_reported:
             peer = addresses.host_and_port(*self._accepted[caller.number].peer)
             self._lines.tell(
-                "slaves that found no slot", now_ms, "%s: all %d slots are taken by slaves; refused", peer,
+                "slaves that found no slot",
+                now_ms,
+                "%s: all %d slots are taken by slaves; refused",
+                peer,
                 HA_CONNECTIONS_MAX,
-            )  # fmt: skip
+            )
             waiting.add(self._board.ha_ended[CloseReason.SLOTS_TAKEN], 1)
         self._forget(caller.number)
 
@@ -180,10 +189,12 @@ class HaListener:
             if leaves is not None:
                 who = addresses.host_and_port(*self._accepted[leaves].peer)
                 self._lines.tell(
-                    "connections closed for newer ones", now_ms,
+                    "connections closed for newer ones",
+                    now_ms,
                     "%d connections wait at the HA port; closed %s, of the network with the most, to admit a newer one",
-                    len(self._callers), who,
-                )  # fmt: skip
+                    len(self._callers),
+                    who,
+                )
                 self._forget(leaves)
         return ACCEPTS_PER_TURN
 
@@ -205,9 +216,12 @@ class HaListener:
     def _make_room(self, error: OSError, now_ms: int) -> None:
         """The system has no descriptor for one more: one caller goes, and nobody is accepted for a moment."""
         self._lines.tell(
-            "connections not accepted", now_ms, "the HA port cannot accept a connection: %s; %d are waiting",
-            error.strerror, len(self._callers),
-        )  # fmt: skip
+            "connections not accepted",
+            now_ms,
+            "the HA port cannot accept a connection: %s; %d are waiting",
+            error.strerror,
+            len(self._callers),
+        )
         self._let_one_go(now_ms)
         self._poll.unregister(self._listening)
         self._accept_at_ms = now_ms + NO_ROOM_PAUSE_MS
@@ -287,10 +301,14 @@ class HaListener:
         process = self._senders[victim.slot]
         process.gives_way = True
         self._lines.tell(
-            CloseReason.GAVE_WAY.name, now_ms, "sender.%d: connection of %s ended: %s; %s", process.slot,
-            address_cursors.text_of(self._board.ha[process.slot].peer_address), CloseReason.GAVE_WAY.name,
+            CloseReason.GAVE_WAY.name,
+            now_ms,
+            "sender.%d: connection of %s ended: %s; %s",
+            process.slot,
+            address_cursors.text_of(self._board.ha[process.slot].peer_address),
+            CloseReason.GAVE_WAY.name,
             self._advice(CloseReason.GAVE_WAY),
-        )  # fmt: skip
+        )
         os.kill(process.pid, signal.SIGKILL)
 
     def _fork_sender(self, slot: int, caller: Caller, now_ms: int) -> bool:

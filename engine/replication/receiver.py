@@ -208,10 +208,18 @@ class Receiver:
             return
         master = None if opening.greeting is None else opening.greeting.master
         self._look_for_note_at_ms = 0
-        divergence.write(self._diverged_path.parent, Divergence(
-            difference.offset, opening.tail.end, address_cursors.text_of(self._words.master_address),
-            "" if master is None else master.identity.text, difference.own.hex(), difference.masters.hex(), wall_ms(),
-        ))  # fmt: skip
+        divergence.write(
+            self._diverged_path.parent,
+            Divergence(
+                difference.offset,
+                opening.tail.end,
+                address_cursors.text_of(self._words.master_address),
+                "" if master is None else master.identity.text,
+                difference.own.hex(),
+                difference.masters.hex(),
+                wall_ms(),
+            ),
+        )
 
     def _hang_up(self, reason: CloseReason, detail: str) -> None:
         self._publish_end()

@@ -59,10 +59,21 @@ class Sender:
     """One slave's connection: `do_work` is its writing half, `take_reports` its reading half."""
 
     def __init__(
-        self, board: Board, slot: int, files: SegmentFiles, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int,
-        *, confirms: bool = False, fallbehind_bytes_max: int = 0, is_told: bool = True,
-        confirmed_counts: Sequence[int] = (), start_from_min: bool = False, counts_flushed: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        board: Board,
+        slot: int,
+        files: SegmentFiles,
+        limits: ConnectionLimits,
+        flow: FlowMonitor,
+        now_ms: int,
+        *,
+        confirms: bool = False,
+        fallbehind_bytes_max: int = 0,
+        is_told: bool = True,
+        confirmed_counts: Sequence[int] = (),
+        start_from_min: bool = False,
+        counts_flushed: bool = False,
+    ) -> None:
         self.name = f"sender.{slot}"
         self.connection = HaConnection(
             limits, flow, now_ms, start_from_min=start_from_min, counts_flushed=counts_flushed
@@ -271,9 +282,12 @@ class Sender:
         acked_before = connection.slave_ack_offset
         try:
             connection.receive(
-                data, now_ms, self._board.min_physical_offset.read(), self._board.max_physical_offset.read(),
+                data,
+                now_ms,
+                self._board.min_physical_offset.read(),
+                self._board.max_physical_offset.read(),
                 self._confirmed(),
-            )  # fmt: skip
+            )
             if connection.greeting is not None and connection.greeting.replica is not None and connection.outgoing:
                 replica_words.publish_identity(self._words, connection.greeting.replica)
                 self._send_control()
@@ -328,9 +342,14 @@ class Sender:
         level = logging.INFO if reason in (CloseReason.PEER_CLOSED, CloseReason.STOPPED) else logging.WARNING
         peer = address_cursors.text_of(self._words.peer_address)
         log.log(
-            level if self._is_told else logging.DEBUG, "%s: connection of %s ended: %s %s; %s", self.name, peer,
-            reason.name, detail, advice_of(reason),
-        )  # fmt: skip
+            level if self._is_told else logging.DEBUG,
+            "%s: connection of %s ended: %s %s; %s",
+            self.name,
+            peer,
+            reason.name,
+            detail,
+            advice_of(reason),
+        )
         waiting.note(self._words.ended_at_ms, monotonic_ms())
         waiting.publish(self._words.reason, reason)
         waiting.publish(self._words.state, HaSlotState.FREE)
@@ -363,16 +382,26 @@ class Sender:
 
 
 def open_role(
-    config: BrokerConfig, board: Board, slot: int, sock: socket.socket, peer: tuple[str, int], report: bytes,
-    is_told: bool = True, waited_ms: int = 0,
-) -> Sender:  # fmt: skip
+    config: BrokerConfig,
+    board: Board,
+    slot: int,
+    sock: socket.socket,
+    peer: tuple[str, int],
+    report: bytes,
+    is_told: bool = True,
+    waited_ms: int = 0,
+) -> Sender:
     """The sender of one slave that has sent its first report, reading already. `is_told`: the log says why it ends;
     `waited_ms`: since its first report."""
     now_ms, facts = monotonic_ms(), ha_facts.HaFacts(config, board)
     policy = put_policy(replication.of_config(config))
     greeting = MasterGreeting(
-        facts.now(), facts.secret(), os.urandom(NONCE_BYTES), counts_flushed=config.ha_ack_flushed,
-        puts_wait=policy.in_sync_replicas > 1, is_required=config.ha_secret_required,
+        facts.now(),
+        facts.secret(),
+        os.urandom(NONCE_BYTES),
+        counts_flushed=config.ha_ack_flushed,
+        puts_wait=policy.in_sync_replicas > 1,
+        is_required=config.ha_secret_required,
     )
     limits = ConnectionLimits(
         segment_bytes=config.mapped_file_size_commit_log_bytes,
@@ -384,11 +413,19 @@ def open_role(
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
     confirms = policy.in_sync_replicas == 2 and not policy.replicas_min and not config.ha_ack_flushed
     sender = Sender(
-        board, slot, files, limits, FlowMonitor(now_ms), now_ms, confirms=confirms,
-        fallbehind_bytes_max=config.ha_slave_fallbehind_max_bytes, is_told=is_told,
+        board,
+        slot,
+        files,
+        limits,
+        FlowMonitor(now_ms),
+        now_ms,
+        confirms=confirms,
+        fallbehind_bytes_max=config.ha_slave_fallbehind_max_bytes,
+        is_told=is_told,
         confirmed_counts=range(2, policy.in_sync_replicas + 1) if policy.replicas_min else (),
-        start_from_min=config.ha_start_from_min, counts_flushed=config.ha_ack_flushed,
-    )  # fmt: skip
+        start_from_min=config.ha_start_from_min,
+        counts_flushed=config.ha_ack_flushed,
+    )
     sender.attach(sock, peer, now_ms)
     sender.meet(report + replica_words.more_reports(sock, waited_ms), greeting, now_ms)
     sender.start_reading()

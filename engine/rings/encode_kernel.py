@@ -49,9 +49,7 @@ def hidden(record: bytes) -> bytes:
     return record[:MAGIC_AT] + magic + record[MAGIC_AT + 4 :]
 
 
-def template_of(
-    topic: str, queue_id: int, slot: int, born_host: Host, store_host: Host, sys_flag: int = 0
-) -> Template:
+def template_of(topic: str, queue_id: int, slot: int, born_host: Host, store_host: Host, sys_flag: int = 0) -> Template:
     """The template of a queue. Raises InvalidMessage."""
     record = encode(
         topic=topic, queue_id=queue_id, body=b"", born_host=born_host, store_host=store_host, sys_flag=sys_flag
@@ -69,9 +67,17 @@ def flip_magic(data: Bytes, at: int) -> None:
 
 @inlined
 def _write(
-    data: Bytes, at: int, template: Template, bodies: Bytes, body: int, body_bytes: int,
-    properties: Bytes, property_string: int, property_bytes: int, born_ms: int,
-) -> int:  # fmt: skip
+    data: Bytes,
+    at: int,
+    template: Template,
+    bodies: Bytes,
+    body: int,
+    body_bytes: int,
+    properties: Bytes,
+    property_string: int,
+    property_bytes: int,
+    born_ms: int,
+) -> int:
     """Write one record at `at`; return its length. `body` and `property_string` are the positions where they begin."""
     length = template.record.size + body_bytes + property_bytes
     copy_bytes(data, at, template.record, 0, template.body_at)
@@ -107,9 +113,20 @@ def _write_hexadecimal(data: Bytes, at: int, value: int) -> None:
 
 @kernel
 def put_one(
-    data: Bytes, words: Words, control: Words, local: Words, bell: Words, bell_index: int,
-    record: Bytes, body_at: int, slot: int, flag: int, body: Bytes, properties: Bytes, born_ms: int,
-) -> int:  # fmt: skip
+    data: Bytes,
+    words: Words,
+    control: Words,
+    local: Words,
+    bell: Words,
+    bell_index: int,
+    record: Bytes,
+    body_at: int,
+    slot: int,
+    flag: int,
+    body: Bytes,
+    properties: Bytes,
+    born_ms: int,
+) -> int:
     """Publish one message; its number in the ring, or -1 when there is no room now.
 
     An outlet and a template, taken apart: handing a kernel two tuples costs more than all it does here.
@@ -178,9 +195,17 @@ def put_many(
         if start < 0:
             break
         _write(
-            data, start % data.size, template, bodies.data, bodies.ends[k], body_bytes,
-            properties.data, properties.ends[of], property_bytes, born_ms,
-        )  # fmt: skip
+            data,
+            start % data.size,
+            template,
+            bodies.data,
+            bodies.ends[k],
+            body_bytes,
+            properties.data,
+            properties.ends[of],
+            property_bytes,
+            born_ms,
+        )
         if unique_at >= 0:
             properties_at = start % data.size + length - property_bytes
             _write_hexadecimal(data, properties_at + unique_at, unique_first + k)

@@ -27,22 +27,35 @@ class CheckRequest(NamedTuple):
 
 
 def check_request(
-    half: Message, check_times: int, physical_offset: int, queue_offset: int, facts: Facts, rules: BrokerRules,
+    half: Message,
+    check_times: int,
+    physical_offset: int,
+    queue_offset: int,
+    facts: Facts,
+    rules: BrokerRules,
     broker_name: str,
-) -> CheckRequest:  # fmt: skip
+) -> CheckRequest:
     """The request for a half message that was put back there. Raises InvalidMessage."""
     fields = parse_properties(facts.policy, java_text(half.properties_raw))
     fields.put(CHECK_TIMES, str(check_times))
     fields.put(WAIT, "false")
     queue_id = java_int(fields.get(REAL_QUEUE_ID, ""), REAL_QUEUE_ID, 0, INT_MAX)
     body = encode(
-        topic=fields.get(REAL_TOPIC, ""), body=half.body, queue_id=queue_id, queue_offset=queue_offset,
-        physical_offset=physical_offset, flag=half.flag, sys_flag=half.sys_flag,
-        born_timestamp_ms=half.born_timestamp_ms, born_host=half.born_host,
-        store_timestamp_ms=half.store_timestamp_ms, store_host=half.store_host,
-        reconsume_times=half.reconsume_times, prepared_transaction_offset=half.prepared_transaction_offset,
+        topic=fields.get(REAL_TOPIC, ""),
+        body=half.body,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        flag=half.flag,
+        sys_flag=half.sys_flag,
+        born_timestamp_ms=half.born_timestamp_ms,
+        born_host=half.born_host,
+        store_timestamp_ms=half.store_timestamp_ms,
+        store_host=half.store_host,
+        reconsume_times=half.reconsume_times,
+        prepared_transaction_offset=half.prepared_transaction_offset,
         properties=text_bytes(property_text(facts.policy, fields)),
-    )  # fmt: skip
+    )
     is_v6 = bool(half.sys_flag & SysFlag.STORE_HOST_V6)
     header = {"topic": half.topic} if rules.checks_name_broker else {}  # in the order in which the class has them
     header |= {"tranStateTableOffset": str(queue_offset), "commitLogOffset": str(physical_offset)}

@@ -111,8 +111,10 @@ class Delay:
 
     def _from_file(self) -> list[Level]:
         said, before = delivered_before.said_offsets(self._directory.config), None
-        levels = [Level(number, delay, max(said.get(number, 0), self._table.taken(number)))
-                  for number, delay in enumerate(self._delays, 1)]  # fmt: skip
+        levels = [
+            Level(number, delay, max(said.get(number, 0), self._table.taken(number)))
+            for number, delay in enumerate(self._delays, 1)
+        ]
         for level in levels:
             self._correct(level)
             if level.number not in said and not self._table.taken(level.number) and self._config.message_index_enable:
@@ -128,9 +130,12 @@ class Delay:
         was = level.correct(*bounds)
         if was is not None:
             log.warning(
-                "level %d: offset %d is not in its queue (%d to %d): continuing at %d", level.number, was, *bounds,
+                "level %d: offset %d is not in its queue (%d to %d): continuing at %d",
+                level.number,
+                was,
+                *bounds,
                 level.next_offset,
-            )  # fmt: skip
+            )
 
     # turns
 
@@ -367,14 +372,23 @@ class Delay:
 
     def _await_more(self, wait_ms: int) -> None:
         """Sleep until a level without messages gets one; other messages do not wake this."""
-        named = [(slot, level.next_offset) for slot, level in zip(self._slots, self._levels, strict=False)
-                 if slot != NO_SLOT and level.look_at_ms == NEVER_MS]  # fmt: skip
+        named = [
+            (slot, level.next_offset)
+            for slot, level in zip(self._slots, self._levels, strict=False)
+            if slot != NO_SLOT and level.look_at_ms == NEVER_MS
+        ]
         slots, ends = np.array(named, np.int64).reshape(-1, 2).T.copy()
         reput = self._board.reput_from_offset
         await_more(
-            reput.words, int(reput.index), self._seen, self._ends.words, len(self._ends), slots, ends,
+            reput.words,
+            int(reput.index),
+            self._seen,
+            self._ends.words,
+            len(self._ends),
+            slots,
+            ends,
             wait_ms * waiting.NS_PER_MS,
-        )  # fmt: skip
+        )
 
     def _wait_ms(self, timeout_ms: int) -> int:
         if not self._levels or not self._may_put():

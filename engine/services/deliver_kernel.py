@@ -112,7 +112,7 @@ def _number(data: Bytes, at: int, end: int) -> int:
 @inlined
 def _read_properties(
     data: Bytes, at: int, end: int, rows: Words, row: int, capacity: int, trailing: bool, hashes: Words
-) -> bool:  # fmt: skip
+) -> bool:
     """Find where it is delivered to; whether a map of this capacity would write the properties just so. `hashes` has
     room for those of the names in a bucket."""
     if at == end or (data[end - 1] == IN_PAIR) != trailing:
@@ -150,9 +150,10 @@ def _read_properties(
         chain += 1
         count += 1
         if (
-            _begins(data, name_at, name_end, INNER_NAME) or _begins(data, name_at, name_end, CRC_NAME)
+            _begins(data, name_at, name_end, INNER_NAME)
+            or _begins(data, name_at, name_end, CRC_NAME)
             or _begins(data, name_at, name_end, TIMER_NAME)
-        ):  # fmt: skip
+        ):
             return False
         if name_end - name_at == TOPIC_NAME.size and _begins(data, name_at, name_end, TOPIC_NAME):
             rows[row + Row.TOPIC_AT], rows[row + Row.TOPIC_BYTES] = value_at, at - value_at
@@ -163,9 +164,7 @@ def _read_properties(
 
 
 @inlined
-def _is_usual(
-    data: Bytes, rows: Words, row: int, capacity: int, trailing: bool, body_max: int, hashes: Words
-) -> bool:  # fmt: skip
+def _is_usual(data: Bytes, rows: Words, row: int, capacity: int, trailing: bool, body_max: int, hashes: Words) -> bool:
     """Look at one record; the caller knows that `size` bytes are there."""
     at, size = rows[row + Row.POSITION], rows[row + Row.SIZE]
     if size < FIXED or load_be32(data, at) != size or load_be32(data, at + MAGIC_AT) != MAGIC:
@@ -227,9 +226,17 @@ def write_delivered(target: Bytes, to: int, data: Bytes, rows: Words, row: int) 
 
 @kernel
 def deliver(
-    outlet: Outlet, data: Bytes, rows: Words, first: int, until: int, level: int, table: Words, state: Words,
-    journal: Words, now_ns: int,
-) -> int:  # fmt: skip
+    outlet: Outlet,
+    data: Bytes,
+    rows: Words,
+    first: int,
+    until: int,
+    level: int,
+    table: Words,
+    state: Words,
+    journal: Words,
+    now_ns: int,
+) -> int:
     """Publish the delivered records of usual rows `first` to `until`, while there is room; the first one left.
 
     The caller has seen that `table` has room for so many. `journal` says what lies under each number before it counts.

@@ -64,16 +64,26 @@ class DeliveredBefore:
         level.next_offset = self.first_undelivered(queue, first, bounds[1])
         log.warning(
             "level %d: %s has no position of it; continuing at %d of %d to %d, after the last delivery in the log",
-            level.number, DELAY_OFFSETS, level.next_offset, first, bounds[1],
-        )  # fmt: skip
+            level.number,
+            DELAY_OFFSETS,
+            level.next_offset,
+            first,
+            bounds[1],
+        )
 
     def first_undelivered(self, queue: FollowedQueue, low: int, end: int) -> int:
         """The first of a level's queue offsets from `low` to `end` that is to be delivered; `end`: none is."""
         first = low
         while low < end:
             middle = (low + end) // 2
-            last = next((at for at in range(min(end, middle + NEIGHBOURS) - 1, middle - 1, -1)
-                         if self._is_delivered(queue, at)), None)  # fmt: skip
+            last = next(
+                (
+                    at
+                    for at in range(min(end, middle + NEIGHBOURS) - 1, middle - 1, -1)
+                    if self._is_delivered(queue, at)
+                ),
+                None,
+            )
             if last is None:
                 end = middle
             else:
@@ -102,4 +112,4 @@ class DeliveredBefore:
         return any(
             one.topic == topic and one.properties.get(properties.UNIQ_KEY) == key and one.physical_offset > place
             for one in others
-        )  # fmt: skip
+        )

@@ -38,7 +38,7 @@ class DueRows(NamedTuple):
 
 def due_rows(
     records: Records, facts: Facts, entries: QueueEntries, first: int, until: int, queue_offset: int
-) -> DueRows | None:  # fmt: skip
+) -> DueRows | None:
     """The entries from `first` on, whose queue offset is given, examined; None where its part of the log is gone."""
     places = entries.physical_offsets[first:until]
     base = records.base_of(int(places[0]))
@@ -53,9 +53,13 @@ def due_rows(
     if not facts.appends_crc:
         policy = facts.policy
         deliver_kernel.examine(
-            segment.array, rows.reshape(-1), count, policy.map_capacity, policy.trailing_separator,
+            segment.array,
+            rows.reshape(-1),
+            count,
+            policy.map_capacity,
+            policy.trailing_separator,
             facts.message_bytes_max,
-        )  # fmt: skip
+        )
     return DueRows(segment, rows)
 
 

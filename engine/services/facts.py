@@ -14,6 +14,4 @@ from store.message.host import Host
 def facts_of(config: BrokerConfig, board: Board) -> BrokerFacts:
     """The facts of a broker's role."""
     settings = regions.pointer(config, board.directory, board.ha_listen_port.read())["settings"]
-    return BrokerFacts(
-        os.fspath(config.store_path_root_dir), settings, Host(config.broker_ip1, config.listen_port)
-    )  # fmt: skip
+    return BrokerFacts(os.fspath(config.store_path_root_dir), settings, Host(config.broker_ip1, config.listen_port))

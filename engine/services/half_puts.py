@@ -28,9 +28,12 @@ class HalfPuts(Pipeline):
         self._words = board.transactions
         self._was_ring = self._words.put_ring.read() - 1
         super().__init__(
-            config, board, puts_max=PUTS_MAX, bytes_max=config.ring_bytes // 2,
+            config,
+            board,
+            puts_max=PUTS_MAX,
+            bytes_max=config.ring_bytes // 2,
             wanted_ring=self._was_ring if self._was_ring >= 0 else None,
-        )  # fmt: skip
+        )
 
     @property
     def is_drained(self) -> bool:

@@ -74,11 +74,17 @@ class HalfQueues:
         of = message.properties.get
         return HalfRead(
             Half(
-                offset, message.born_timestamp_ms, message.store_timestamp_ms, of(CHECK_TIMES), of(IMMUNITY_SECONDS),
-                of(PREPARED_QUEUE_OFFSET), message,
+                offset,
+                message.born_timestamp_ms,
+                message.store_timestamp_ms,
+                of(CHECK_TIMES),
+                of(IMMUNITY_SECONDS),
+                of(PREPARED_QUEUE_OFFSET),
+                message,
             ),
-            Pulled.MESSAGES, offset + 1,
-        )  # fmt: skip
+            Pulled.MESSAGES,
+            offset + 1,
+        )
 
     def _message(self, physical_offset: int) -> Message | None:
         """Return the message at an offset; None where it is gone or cannot be read."""

@@ -235,9 +235,14 @@ class Transactions:
         """Have a producer of the group asked, whichever lives."""
         try:
             request = check_request(
-                wanted.half.message, wanted.check_times, outcome.physical_offset, outcome.queue_offset,
-                self._facts.current(), self._rules, self._config.broker_name,
-            )  # fmt: skip
+                wanted.half.message,
+                wanted.check_times,
+                outcome.physical_offset,
+                outcome.queue_offset,
+                self._facts.current(),
+                self._rules,
+                self._config.broker_name,
+            )
         except StoreError as error:
             self._seldom.tell("cannot ask a producer about half message %d: %s", wanted.half.queue_offset, error)
             return

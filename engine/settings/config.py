@@ -351,18 +351,24 @@ def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, E
         values["min_in_sync_replicas"] = min(2, values["in_sync_replicas"]) if is_sync else 1
     can_check = line_of(values["compat"]).ha.checks_before_append
     checks = can_check and values["enable_slave_acting_master"] and is_sync
-    _check_acting(file, values, seen, may_check=can_check and BrokerRole.SYNC_MASTER in (
-        values["broker_role"], values["promoted_role"] if values["broker_role"] is BrokerRole.SLAVE else None
-    ))  # fmt: skip
+    _check_acting(
+        file,
+        values,
+        seen,
+        may_check=can_check
+        and BrokerRole.SYNC_MASTER
+        in (values["broker_role"], values["promoted_role"] if values["broker_role"] is BrokerRole.SLAVE else None),
+    )
     needs = {
         "useServerSideResetOffset": ("compat=5", line_of(values["compat"]).groups.resets_by_itself),
         "waitTimeMillsInAdminBrokerQueue": ("compat=5", line_of(values["compat"]).admin.expires_reports),
         "lockInStrictMode": ("compat=5", line_of(values["compat"]).groups.locks_by_quorum),
         "enableAutoInSyncReplicas": ("compat=5, brokerRole=SYNC_MASTER and enableSlaveActingMaster=true", checks),
         "minInSyncReplicas": (
-            "enableAutoInSyncReplicas=true, and what that needs", checks and values["enable_auto_in_sync_replicas"]
+            "enableAutoInSyncReplicas=true, and what that needs",
+            checks and values["enable_auto_in_sync_replicas"],
         ),
-    }  # fmt: skip
+    }
     for name, (what, is_met) in needs.items():
         if name in seen and not is_met and seen[name].value.strip().lower() != "false":
             warnings.append(f"{file}:{seen[name].line}: {name}: has no effect without {what}, as in RocketMQ")

@@ -10,8 +10,24 @@ from typing import Literal, NamedTuple
 from store.compat import LINES
 
 Kind = Literal[
-    "int", "bool", "text", "path", "address", "host_port", "role", "flush_type", "compat", "affinity", "hours",
-    "addresses", "exporter", "delays", "allow_list", "tls_mode", "ha_tls_mode", "log_level",
+    "int",
+    "bool",
+    "text",
+    "path",
+    "address",
+    "host_port",
+    "role",
+    "flush_type",
+    "compat",
+    "affinity",
+    "hours",
+    "addresses",
+    "exporter",
+    "delays",
+    "allow_list",
+    "tls_mode",
+    "ha_tls_mode",
+    "log_level",
     "log_form",
 ]
 INT_MAX = 2**31 - 1

@@ -12,17 +12,42 @@ INFO = 20
 LEVELS = {"debug": 10, "info": INFO, "warning": 30, "error": 40}  # as the module logging, which not all commands load
 FORMS = ("text", "json")
 LOG_KEYS = (
-    Key("logLevel", "log_level", "log_level", "info",
-        says="lowest level that is logged. Also a name-server setting"),
-    Key("logForm", "log_form", "log_form", "text",
-        says="`text`, or `json` for one object per line. Also a name-server setting"),
-    Key("logFile", "log_file", "path", None,  # none given: standard error, or the journal behind it
-        says="file that all processes of the broker append to. Default: standard error. Also a name-server setting"),
-    Key("logFileMaxBytes", "log_file_max_bytes", "int", 64 * MIB, 64 * 1024, 1 << 40, "bytes",
-        says="rotate the log file to `logFile.1` when it reaches this size. Also a name-server setting"),
-    Key("logFilesKept", "log_files_kept", "int", 10, 0, 1000, "files",
-        says="number of rotated log files to keep. Also a name-server setting"),
-)  # fmt: skip
+    Key("logLevel", "log_level", "log_level", "info", says="lowest level that is logged. Also a name-server setting"),
+    Key(
+        "logForm",
+        "log_form",
+        "log_form",
+        "text",
+        says="`text`, or `json` for one object per line. Also a name-server setting",
+    ),
+    Key(
+        "logFile",
+        "log_file",
+        "path",
+        None,  # none given: standard error, or the journal behind it
+        says="file that all processes of the broker append to. Default: standard error. Also a name-server setting",
+    ),
+    Key(
+        "logFileMaxBytes",
+        "log_file_max_bytes",
+        "int",
+        64 * MIB,
+        64 * 1024,
+        1 << 40,
+        "bytes",
+        says="rotate the log file to `logFile.1` when it reaches this size. Also a name-server setting",
+    ),
+    Key(
+        "logFilesKept",
+        "log_files_kept",
+        "int",
+        10,
+        0,
+        1000,
+        "files",
+        says="number of rotated log files to keep. Also a name-server setting",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

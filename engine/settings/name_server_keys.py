@@ -16,27 +16,43 @@ from engine.settings.keys import KEYS as BROKER_KEYS
 from engine.settings.log_settings import LOG_KEYS, LogSettings
 from engine.settings.unused_keys import UNUSED, Unused
 
-SHARED = frozenset(
-    "remotingAllowList adminAllowList remotingConnectionsMax tls.server.mode tls.config.file".split()
-)
+SHARED = frozenset("remotingAllowList adminAllowList remotingConnectionsMax tls.server.mode tls.config.file".split())
 KEYS = (
-    Key("listenPort", "port", "int", 9876, 0, 65535,
-        says="port for brokers and clients; 0 lets the kernel choose"),
-    Key("bindAddress", "host", "address", None,
-        says="address to listen on. Default: all addresses"),
-    Key("kvConfigPath", "kv_path", "path", None,
-        says="file of the key-value table. Default: `kvConfig.json` in `~/namesrv`"),
-    Key("orderMessageEnable", "order_message_enable", "bool", False,
-        says="include in routes the order of queues that the key-value table has for a topic"),
-    Key("supportActingMaster", "support_acting_master", "bool", False,
+    Key("listenPort", "port", "int", 9876, 0, 65535, says="port for brokers and clients; 0 lets the kernel choose"),
+    Key("bindAddress", "host", "address", None, says="address to listen on. Default: all addresses"),
+    Key(
+        "kvConfigPath",
+        "kv_path",
+        "path",
+        None,
+        says="file of the key-value table. Default: `kvConfig.json` in `~/namesrv`",
+    ),
+    Key(
+        "orderMessageEnable",
+        "order_message_enable",
+        "bool",
+        False,
+        says="include in routes the order of queues that the key-value table has for a topic",
+    ),
+    Key(
+        "supportActingMaster",
+        "support_acting_master",
+        "bool",
+        False,
         says="the slave with the lowest brokerId stands in for a missing master; its topics cannot be written "
-             "meanwhile"),
+        "meanwhile",
+    ),
     # our own: who may connect and what for, from where; this host always may, all of it
-    Key("registerAllowList", "register_allow_list", "allow_list", None,
-        says="name server only: addresses and networks from which brokers may register. Default: all"),
+    Key(
+        "registerAllowList",
+        "register_allow_list",
+        "allow_list",
+        None,
+        says="name server only: addresses and networks from which brokers may register. Default: all",
+    ),
     *(key for key in BROKER_KEYS if key.name in SHARED),  # as a broker has them
     *LOG_KEYS,
-)  # fmt: skip
+)
 BY_NAME = {key.name: key for key in KEYS}
 _WITHOUT = "a Slipstream name server does not use this key; accepted"
 _CONTROLLER = "without effect: this name server has no controller"

@@ -16,9 +16,7 @@ def index_of(config: BrokerConfig) -> IndexService | None:
     if not config.message_index_enable:
         return None
     directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
-    return IndexService(
-        directory.index, config.max_hash_slot_num, config.max_index_num, safe=config.message_index_safe
-    )
+    return IndexService(directory.index, config.max_hash_slot_num, config.max_index_num, safe=config.message_index_safe)
 
 
 def kinds_of(config: BrokerConfig) -> QueueKinds:
@@ -26,6 +24,8 @@ def kinds_of(config: BrokerConfig) -> QueueKinds:
     return QueueKinds(
         ext_file_bytes=config.queue_ext_file_bytes if config.enable_consume_queue_ext else 0,
         batch_file_bytes=batch_file_bytes_of(config.batch_queue_file_bytes),
-        multi_dispatch=config.enable_multi_dispatch, lmq=config.enable_lmq, rules=line_of(config.compat).queues,
+        multi_dispatch=config.enable_multi_dispatch,
+        lmq=config.enable_lmq,
+        rules=line_of(config.compat).queues,
         delays_ms=levels_ms(config.message_delay_level),
-    )  # fmt: skip
+    )

@@ -97,10 +97,18 @@ def load(path: str | os.PathLike[str]) -> TlsFile:
         warnings.append(f"{file}:{entries['tls.server.authClient'].line}: {what}")
     verifies = not is_test and _flag(texts, "tls.client.authServer", trusts is not None)
     return TlsFile(
-        Path(file), texts.get("tls.min.version", VERSIONS[-1]), _own(file, entries, texts, "server"), server_trusts,
-        auth, _own(file, entries, texts, "client"), trusts, verifies,
-        _flag(texts, "tls.client.checkHost", True), is_test, tuple(warnings),
-    )  # fmt: skip
+        Path(file),
+        texts.get("tls.min.version", VERSIONS[-1]),
+        _own(file, entries, texts, "server"),
+        server_trusts,
+        auth,
+        _own(file, entries, texts, "client"),
+        trusts,
+        verifies,
+        _flag(texts, "tls.client.checkHost", True),
+        is_test,
+        tuple(warnings),
+    )
 
 
 def made_by_itself(path: Path | None) -> bool:

@@ -194,9 +194,16 @@ def _commit(shared: Shared, ring: int) -> None:
 
 @inlined
 def end_commit(
-    shared: Shared, there: int, ring: int, scratch: Any, head: int, messages: int, put_bytes: int, refused: int,
+    shared: Shared,
+    there: int,
+    ring: int,
+    scratch: Any,
+    head: int,
+    messages: int,
+    put_bytes: int,
+    refused: int,
     now_ms: int,
-) -> None:  # fmt: skip
+) -> None:
     """Commit what was taken from one ring: its head, the messages and bytes put, the records refused."""
     journal, rings = shared.journal, shared.controls.size // WORDS_PER_RING
     slots_at = there + CommitWord.HEADS + 2 * rings

@@ -129,5 +129,6 @@ class TopicKeeper:
             self._error = str(error)
             log.error(
                 "%s cannot be written, so a RocketMQ broker would not know new topics: %s; will retry",
-                TOPICS, error,
-            )  # fmt: skip
+                TOPICS,
+                error,
+            )

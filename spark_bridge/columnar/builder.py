@@ -62,13 +62,23 @@ def _manifest(
 ) -> Manifest:
     base, is_whole = segment.base_offset, data is not None
     return Manifest(
-        segment=file_name(base), segment_bytes=segment.size_bytes, inode=status.st_ino & INT64_MAX,
-        mtime_ns=max(0, status.st_mtime_ns), rows=rows.rows if is_whole else 0,
-        not_for_queues=rows.not_for_queues if is_whole else 0, first_offset=rows.first_offset if is_whole else base,
-        last_offset=rows.last_offset if is_whole else base, end_offset=rows.end_offset if is_whole else base,
-        topics=rows.topics if is_whole else None, samples=rows.samples() if is_whole else (), why_not=why_not,
-        compat=compat, made_by=_program(), made_ms=wall_ms(), data=data,
-    )  # fmt: skip
+        segment=file_name(base),
+        segment_bytes=segment.size_bytes,
+        inode=status.st_ino & INT64_MAX,
+        mtime_ns=max(0, status.st_mtime_ns),
+        rows=rows.rows if is_whole else 0,
+        not_for_queues=rows.not_for_queues if is_whole else 0,
+        first_offset=rows.first_offset if is_whole else base,
+        last_offset=rows.last_offset if is_whole else base,
+        end_offset=rows.end_offset if is_whole else base,
+        topics=rows.topics if is_whole else None,
+        samples=rows.samples() if is_whole else (),
+        why_not=why_not,
+        compat=compat,
+        made_by=_program(),
+        made_ms=wall_ms(),
+        data=data,
+    )
 
 
 def _in_one_line(error: Exception) -> str:

@@ -52,10 +52,17 @@ class ParquetFile:
         self._writer: pq.ParquetWriter | None = None
         try:
             self._writer = pq.ParquetWriter(
-                pa.PythonFile(self._sink, mode="w"), SCHEMA, compression="ZSTD", compression_level=1,
-                use_dictionary=[name for name in COLUMN_NAMES if name not in ENCODINGS], column_encoding=ENCODINGS,
-                version="2.6", data_page_version="1.0", write_page_checksum=True, store_schema=False,
-            )  # fmt: skip
+                pa.PythonFile(self._sink, mode="w"),
+                SCHEMA,
+                compression="ZSTD",
+                compression_level=1,
+                use_dictionary=[name for name in COLUMN_NAMES if name not in ENCODINGS],
+                column_encoding=ENCODINGS,
+                version="2.6",
+                data_page_version="1.0",
+                write_page_checksum=True,
+                store_schema=False,
+            )
         except BaseException:
             self.close()
             raise
@@ -118,9 +125,14 @@ def data_file(fd: int, sha256: str) -> DataFile:
             at += chunk.total_compressed_size
     assert length - at == metadata.serialized_size + FOOTER_TAIL_BYTES, "nothing but the footer lies behind the chunks"
     return DataFile(
-        length, length - at, digest_of(fd, at, length), sha256, tuple(group.num_rows for group in groups),
-        {name: tuple(each) for name, each in chunk_bytes.items()}, sums,
-    )  # fmt: skip
+        length,
+        length - at,
+        digest_of(fd, at, length),
+        sha256,
+        tuple(group.num_rows for group in groups),
+        {name: tuple(each) for name, each in chunk_bytes.items()},
+        sums,
+    )
 
 
 class _Sink:

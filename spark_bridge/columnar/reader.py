@@ -53,9 +53,13 @@ class _Asked(NamedTuple):
 
 
 def read_split(
-    split: Split, columns: Sequence[Column], schema: pa.Schema, rows: RowOptions = DEFAULT_ROWS,
-    row_filter: RowFilter | None = None, figures: SideFigures | None = None,
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    split: Split,
+    columns: Sequence[Column],
+    schema: pa.Schema,
+    rows: RowOptions = DEFAULT_ROWS,
+    row_filter: RowFilter | None = None,
+    figures: SideFigures | None = None,
+) -> Iterator[pa.RecordBatch]:
     """Read a split like `records.reader.read_split`, from side files where `rows` allows and they cover what is asked.
 
     Damage that is looked for (`mode=permissive`, `verifyCrc=body`) is looked for in the segment. Raises the same.

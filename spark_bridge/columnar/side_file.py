@@ -260,11 +260,23 @@ def _manifest(fields: dict[str, Any], base_offset: int) -> Manifest:
     end = base_offset + numbers["segment_bytes"]
     first, last, behind = (number_of(fields, name) for name in ("first_offset", "last_offset", "end_offset"))
     manifest = Manifest(
-        fields["segment"], numbers["segment_bytes"], numbers["inode"], numbers["mtime_ns"], numbers["rows"],
-        numbers["not_for_queues"], first, last, behind, _topics(topics),
-        tuple(_sample(one, base_offset, end) for one in samples), text_of(fields, "why_not"), text_of(fields, "compat"),
-        text_of(fields, "made_by"), numbers["made_ms"], None if fields["data"] is None else _data(fields["data"]),
-    )  # fmt: skip
+        fields["segment"],
+        numbers["segment_bytes"],
+        numbers["inode"],
+        numbers["mtime_ns"],
+        numbers["rows"],
+        numbers["not_for_queues"],
+        first,
+        last,
+        behind,
+        _topics(topics),
+        tuple(_sample(one, base_offset, end) for one in samples),
+        text_of(fields, "why_not"),
+        text_of(fields, "compat"),
+        text_of(fields, "made_by"),
+        numbers["made_ms"],
+        None if fields["data"] is None else _data(fields["data"]),
+    )
     if (manifest.data is None) is not bool(manifest.why_not):
         raise ValueError("it names no Parquet file and no reason, or both")
     if manifest.data is not None:
@@ -313,9 +325,14 @@ def _data(said: Any) -> DataFile:
     if not _is_sha256(said["footer_sha256"]) or not _is_sha256(said["sha256"]):
         raise ValueError("its digests are invalid")
     return DataFile(
-        file_bytes, footer_bytes, said["footer_sha256"], said["sha256"], tuple(rows),
-        {name: tuple(each) for name, each in lengths.items()}, dict(sums),
-    )  # fmt: skip
+        file_bytes,
+        footer_bytes,
+        said["footer_sha256"],
+        said["sha256"],
+        tuple(rows),
+        {name: tuple(each) for name, each in lengths.items()},
+        dict(sums),
+    )
 
 
 def _are_numbers(values: Any, low: int, high: int) -> bool:

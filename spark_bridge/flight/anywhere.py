@@ -82,9 +82,13 @@ def plan_anywhere(
 
 
 def split_anywhere(
-    split: Split, columns: Sequence[str], sent: Mapping[str, str], rows: RowOptions, flights: Flights,
+    split: Split,
+    columns: Sequence[str],
+    sent: Mapping[str, str],
+    rows: RowOptions,
+    flights: Flights,
     locations: tuple[str, ...],
-) -> Iterator[RemoteSplit]:  # fmt: skip
+) -> Iterator[RemoteSplit]:
     """A split that was planned here, for any of these replicas of its broker; `sent` are the options servers know."""
     of_rows = {name.lower() for name in ROW_OPTION_NAMES}
     known = {name: text for name, text in sent.items() if name.lower() in of_rows}

@@ -205,15 +205,16 @@ class RemoteStore:
             time.sleep(PAUSE_S)
 
 
-def read_ticket(
-    stores: Sequence[RemoteStore], ticket: bytes, retry_s: float | None = None
-) -> Iterator[pa.RecordBatch]:
+def read_ticket(stores: Sequence[RemoteStore], ticket: bytes, retry_s: float | None = None) -> Iterator[pa.RecordBatch]:
     """A ticket's batches from one of some replicas: those of `read_somewhere`."""
     return (batch for _store, batch in read_somewhere(stores, ticket, retry_s))
 
 
 def read_somewhere(
-    stores: Sequence[RemoteStore], ticket: bytes, retry_s: float | None = None, skip_rows: int = 0,
+    stores: Sequence[RemoteStore],
+    ticket: bytes,
+    retry_s: float | None = None,
+    skip_rows: int = 0,
     left_for_another: Callable[[RemoteStore], None] = lambda _store: None,
 ) -> Iterator[tuple[RemoteStore, pa.RecordBatch]]:
     """A ticket's batches from one of some replicas, going on at another one where that breaks, and who gave each.

@@ -65,9 +65,7 @@ class Unasked:
         """
         called, self._called = self._called, set()
         asked = called.union(streaming)
-        self._at_call = {
-            peer: size if peer in asked else self._at_call.get(peer, 0) for peer, size in received.items()
-        }
+        self._at_call = {peer: size if peer in asked else self._at_call.get(peer, 0) for peer, size in received.items()}
         unasked = {peer: size - self._at_call[peer] for peer, size in received.items()}
         most = UNASKED_MAX if sum(unasked.values()) <= UNASKED_TOGETHER_MAX else UNASKED_LEAST
         return {peer for peer, size in unasked.items() if size > most}

@@ -60,8 +60,10 @@ def received(answer: object, location: str) -> list[StorePlan]:
     """Return what a server has said. Raises RemoteFault."""
     try:
         stores = answer[STORES]  # type: ignore[index]
-        return [StorePlan(path=location, **{name: _value(name, store[said]) for said, name in SAID.items()})
-                for store in stores]  # fmt: skip
+        return [
+            StorePlan(path=location, **{name: _value(name, store[said]) for said, name in SAID.items()})
+            for store in stores
+        ]
     except (KeyError, TypeError, ValueError):
         what = "it explains a read in a way that this version does not know"
         raise RemoteFault(f"{location}: {what}; use the server's version here") from None

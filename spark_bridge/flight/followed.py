@@ -106,11 +106,12 @@ class FollowedStore:
             what = f"the stream reads {len(view.queues)} queues, {QUEUES_MAX} at most through Flight"
             raise InvalidOption(f"{what}; name fewer topics")
         looked = {
-            "broker": self._store.broker_name, "running": asked.stores.tails[ONLY_STORE].is_served,
+            "broker": self._store.broker_name,
+            "running": asked.stores.tails[ONLY_STORE].is_served,
             "judged": view.judged,
             "log": [log.segment_bytes, log.min_physical_offset, log.reput_from_offset, log.max_physical_offset],
             "queues": nested({queue: (tail.first, tail.end) for queue, tail in view.queues.items()}),
-        }  # fmt: skip
+        }
         digest = hashlib.blake2b(json.dumps(looked).encode(), digest_size=DIGEST_BYTES).hexdigest()
         return {"same": digest} if digest == asked.question.seen else {**looked, "digest": digest}
 

@@ -112,9 +112,13 @@ def _put(store: RemoteStore, put: Put, rows: Iterator[pa.RecordBatch] | _Kept) -
 def _pieces(messages: Messages) -> Iterator[pa.RecordBatch]:
     """Checked rows in the columns of a put, cut so that none is large."""
     columns: Sequence[Sequence[Any]] = (
-        messages.topics, messages.tags, messages.keys, [list(held.items()) for held in messages.properties],
-        messages.bodies, messages.queue_ids,
-    )  # fmt: skip
+        messages.topics,
+        messages.tags,
+        messages.keys,
+        [list(held.items()) for held in messages.properties],
+        messages.bodies,
+        messages.queue_ids,
+    )
     first = size = 0
     for row in range(len(messages)):
         size += len(messages.bodies[row])

@@ -38,11 +38,14 @@ SILENT_SECONDS = 600.0  # a writer whose next rows take their time
 LARGEST = 2**63 - 1
 MESSAGES = pa.schema(
     [
-        pa.field("topic", pa.string()), pa.field("tags", pa.string()), pa.field("keys", pa.string()),
-        pa.field("properties", pa.map_(pa.string(), pa.string())), pa.field("body", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("tags", pa.string()),
+        pa.field("keys", pa.string()),
+        pa.field("properties", pa.map_(pa.string(), pa.string())),
+        pa.field("body", pa.binary()),
         pa.field("queueId", pa.int32()),
     ]
-)  # fmt: skip
+)
 PLACES = {"topic": 0, "tags": 1, "keys": 2, "properties": 3, "body": 4, "queue_id": 5}
 FIELDS = frozenset({"version", "query", "epoch", "partition", "acks", "idempotent", "timeout", "since", "keyed"})
 
@@ -143,9 +146,13 @@ def done(put: Put, root: str, batches: Iterator[pa.RecordBatch]) -> Appended:
     if not takes_puts(root):
         raise NotWritable("no master runs on the store that is served here; ask the server beside the master")
     options = WriteOptions(
-        path=os.fspath(root), acks=put.acks, idempotent=put.idempotent, write_id=put.task.query,
-        timeout_s=put.timeout_s, drops_system_properties=False,
-    )  # fmt: skip
+        path=os.fspath(root),
+        acks=put.acks,
+        idempotent=put.idempotent,
+        write_id=put.task.query,
+        timeout_s=put.timeout_s,
+        drops_system_properties=False,
+    )
     return append(batches, put.task, options, SinkColumns(PLACES, put.is_keyed), put.since_ms)
 
 

@@ -32,7 +32,12 @@ FIELDS = frozenset({"version", "ask", "options", "seen", "spans", "rows", "bytes
 NOT_TOLD = frozenset(
     name.lower()
     for name in (
-        *STORE_OPTION_NAMES, KAFKA_SERVERS, *FLIGHT_OPTION_NAMES, *STREAM_OPTION_NAMES, *LOCAL_OPTION_NAMES, "columns",
+        *STORE_OPTION_NAMES,
+        KAFKA_SERVERS,
+        *FLIGHT_OPTION_NAMES,
+        *STREAM_OPTION_NAMES,
+        *LOCAL_OPTION_NAMES,
+        "columns",
         TLS_CONFIG_FILE,
     )
 )
@@ -97,9 +102,7 @@ def parsed(body: bytes) -> Question:
     )
 
 
-def fields_of(
-    body: bytes, bytes_max: int, names: frozenset[str], wrong: Callable[[str], Exception]
-) -> dict[str, Any]:
+def fields_of(body: bytes, bytes_max: int, names: frozenset[str], wrong: Callable[[str], Exception]) -> dict[str, Any]:
     """Return what a stranger's JSON object says, of this version and with no field but these.
 
     Raises what `wrong` makes.

@@ -197,10 +197,13 @@ class ServedStore:
         """Return the log's broker and extent."""
         log = self._extent()
         return {
-            "brokerName": self.broker_name, "segmentBytes": log.segment_bytes,
-            "minPhysicalOffset": log.min_physical_offset, "reputFromOffset": log.reput_from_offset,
-            "maxPhysicalOffset": log.max_physical_offset, "isRunning": extent.running(self.root) is not None,
-        }  # fmt: skip
+            "brokerName": self.broker_name,
+            "segmentBytes": log.segment_bytes,
+            "minPhysicalOffset": log.min_physical_offset,
+            "reputFromOffset": log.reput_from_offset,
+            "maxPhysicalOffset": log.max_physical_offset,
+            "isRunning": extent.running(self.root) is not None,
+        }
 
     def open(self, text: bytes) -> Opened:
         """A ticket's batches. Raises InvalidTicket and what `opened` raises."""
@@ -260,9 +263,12 @@ class ServedStore:
             time.sleep(POLL_S)
         end = min(own.max_physical_offset, planned.max_physical_offset)
         return replace(
-            own, broker_name=self.broker_name, min_physical_offset=planned.min_physical_offset,
-            reput_from_offset=min(own.reput_from_offset, planned.reput_from_offset, end), max_physical_offset=end,
-        )  # fmt: skip
+            own,
+            broker_name=self.broker_name,
+            min_physical_offset=planned.min_physical_offset,
+            reput_from_offset=min(own.reput_from_offset, planned.reput_from_offset, end),
+            max_physical_offset=end,
+        )
 
     def _lacking(self, split: Split, own: LogExtent) -> tuple[str, int, int] | None:
         """Return what a split names and is not here, how far it is here, and how far it is wanted."""

@@ -91,10 +91,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """
 
     def __init__(
-        self, store: ServedStore, host: str, port: int, *, token: str | None, certificate: Certificate | None = None,
-        may_enter: Callable[[str], bool] = lambda _host: True, limits: Limits = DEFAULT_LIMITS, version: str = "",
+        self,
+        store: ServedStore,
+        host: str,
+        port: int,
+        *,
+        token: str | None,
+        certificate: Certificate | None = None,
+        may_enter: Callable[[str], bool] = lambda _host: True,
+        limits: Limits = DEFAULT_LIMITS,
+        version: str = "",
         writers: Writers | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._store, self._may_enter, self._limits, self._version = store, may_enter, limits, version
         self._streams = Streams(limits)
         self._tables, self._followed = ServedTables(store), FollowedStore(store)

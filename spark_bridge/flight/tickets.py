@@ -83,9 +83,13 @@ def tickets_of(
 ) -> Iterator[SplitTicket]:
     """A planned split as one ticket, or as several where it names very many queues or records."""
     log = LogExtent(
-        "", split.log.segment_bytes, split.log.min_physical_offset, split.log.reput_from_offset,
-        split.log.max_physical_offset, broker_name=split.log.broker_name,
-    )  # fmt: skip
+        "",
+        split.log.segment_bytes,
+        split.log.min_physical_offset,
+        split.log.reput_from_offset,
+        split.log.max_physical_offset,
+        broker_name=split.log.broker_name,
+    )
     for part in _parts(replace(split, log=log)):
         yield SplitTicket(part, tuple(columns), dict(rows), where)
 
@@ -141,11 +145,15 @@ def _selection_fields(selection: Selection) -> dict[str, Any]:
     if selection.topic_pattern is not None:
         raise ValueError("a pattern is resolved before tickets are made")
     lists = {
-        "topics": _sorted(selection.topics), "queueIds": _sorted(selection.queue_ids), "tags": _sorted(selection.tags),
-        "keys": _sorted(selection.keys), "queues": _sorted(selection.queues),
-        "bounds": list(selection.bounds) or None, "stored": [_since_1970(bound) for bound in selection.stored] or None,
+        "topics": _sorted(selection.topics),
+        "queueIds": _sorted(selection.queue_ids),
+        "tags": _sorted(selection.tags),
+        "keys": _sorted(selection.keys),
+        "queues": _sorted(selection.queues),
+        "bounds": list(selection.bounds) or None,
+        "stored": [_since_1970(bound) for bound in selection.stored] or None,
         "ranges": list(selection.ranges) if selection.ranges != UNLIMITED else None,
-    }  # fmt: skip
+    }
     return {"system": selection.system_topics, **{name: held for name, held in lists.items() if held is not None}}
 
 

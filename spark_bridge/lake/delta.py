@@ -96,9 +96,13 @@ class DeltaTable:
         assert self._schema is not None
         with self._outside.asked("it cannot be made"):
             Table.create(
-                self._uri, self._schema, mode="ignore", configuration={QUEUES: "{}"}, storage_options=self._storage,
+                self._uri,
+                self._schema,
+                mode="ignore",
+                configuration={QUEUES: "{}"},
+                storage_options=self._storage,
                 raise_if_key_not_exists=False,
-            )  # fmt: skip
+            )
             self._table = self._load()
 
     def _load(self, version: int | None = None) -> Table:
@@ -158,18 +162,14 @@ class DeltaTable:
         """Whether the rows of the last messages are there."""
         from deltalake import QueryBuilder
 
-        names = last_rows.columns_of(pa.schema(table.schema()).names)
-        if names is None:
+        look_for = last_rows.wanted(pa.schema(table.schema()).names, progress, of_all_queues=of_all_queues)
+        if look_for is None:
             return False
-        places = last_rows.last_places(progress, of_all_queues=of_all_queues, has_broker=last_rows.BROKER in names)
-        if not places:
-            return False
-        offsets = ", ".join(str(offset) for offset in {place.queue_offset for place in places})
-        columns = ", ".join(f'"{name}"' for name in names)
-        rows = QueryBuilder().register("rows", table).execute(
-            f'SELECT {columns} FROM rows WHERE "queueOffset" IN ({offsets})'
-        )  # fmt: skip
-        return last_rows.holds(pa.RecordBatchReader.from_stream(rows), places)
+        offsets = ", ".join(str(offset) for offset in look_for.offsets)
+        columns = ", ".join(f'"{name}"' for name in look_for.columns)
+        query = f'SELECT {columns} FROM rows WHERE "queueOffset" IN ({offsets})'
+        rows = QueryBuilder().register("rows", table).execute(query)
+        return last_rows.holds(pa.RecordBatchReader.from_stream(rows), look_for.places)
 
     def _transactions(self, table: Table) -> Progress:
         """Return what the transactions say of the queues that are named."""
@@ -194,8 +194,10 @@ class DeltaTable:
             return None
         try:
             said = json.loads(text)
-            return {broker: {topic: [int(one) for one in ids] for topic, ids in topics.items()}
-                    for broker, topics in said.items()}  # fmt: skip
+            return {
+                broker: {topic: [int(one) for one in ids] for topic, ids in topics.items()}
+                for broker, topics in said.items()
+            }
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             what = f"{self.name}: its property {QUEUES}, {text[:120]!r}, names no queues ({error})"
             raise OffsetsDamaged(f"{what}; set it as the table's history has it, or load a new table") from None
@@ -258,8 +260,10 @@ class DeltaTable:
         return str(table.version())
 
     def _name_queues(self, table: Table, progress: Progress) -> None:
-        names = {broker: {topic: set(ids) for topic, ids in topics.items()}
-                 for broker, topics in (self._names(table) or {}).items()}  # fmt: skip
+        names = {
+            broker: {topic: set(ids) for topic, ids in topics.items()}
+            for broker, topics in (self._names(table) or {}).items()
+        }
         is_new = False
         for key in progress.offsets:
             ids = names.setdefault(key.store, {}).setdefault(key.topic, set())

@@ -147,16 +147,14 @@ class IcebergTable:
         """Whether the rows of the last messages are there."""
         from pyiceberg.expressions import In
 
-        names = last_rows.columns_of(table.schema().column_names)
-        if names is None:
-            return False
-        places = last_rows.last_places(progress, of_all_queues=of_all_queues, has_broker=last_rows.BROKER in names)
-        if not places:
+        look_for = last_rows.wanted(table.schema().column_names, progress, of_all_queues=of_all_queues)
+        if look_for is None:
             return False
         within: Any = In  # whose own types do not have how it is called
-        offsets = within("queueOffset", {place.queue_offset for place in places})
-        rows = table.scan(row_filter=offsets, selected_fields=tuple(names)).to_arrow_batch_reader()
-        return last_rows.holds((batch.select(list(names)) for batch in rows), places)
+        names = look_for.columns
+        condition = within("queueOffset", look_for.offsets)
+        rows = table.scan(row_filter=condition, selected_fields=tuple(names)).to_arrow_batch_reader()
+        return last_rows.holds((batch.select(list(names)) for batch in rows), look_for.places)
 
     def reload(self) -> Progress:
         """Return how far it is by now. Raises RolledBack, OffsetsUnknown, TableGone, LakeFailed."""

@@ -22,9 +22,26 @@ class Place(NamedTuple):
     broker: str = ""
 
 
-def last_places(progress: Progress, *, of_all_queues: bool, has_broker: bool) -> set[Place]:
-    """The last message of each queue, or of each store; empty where the progress does not say."""
-    places = set()
+class Wanted(NamedTuple):
+    """The columns of a table that tell messages apart, and the places to look for in them."""
+
+    columns: Sequence[str]
+    places: set[Place]
+
+    @property
+    def offsets(self) -> set[int]:
+        return {place.queue_offset for place in self.places}
+
+
+def wanted(names: Iterable[str], progress: Progress, *, of_all_queues: bool) -> Wanted | None:
+    """The last message of each queue, or of each store, in a table with these columns.
+
+    None where the columns do not tell messages apart, or the progress does not say where it is.
+    """
+    there = set(names)
+    if not there.issuperset(PLACE):
+        return None
+    has_broker, places = BROKER in there, set()
     for broker, store in progress.stores.items():
         mark = store.mark
         queues = store.queues.items() if of_all_queues else [] if mark is None else [mark]
@@ -33,19 +50,11 @@ def last_places(progress: Progress, *, of_all_queues: bool, has_broker: bool) ->
             for queue, at in queues
             if at.physical_offset >= 0
         }
-    return places
-
-
-def columns_of(names: Iterable[str]) -> Sequence[str] | None:
-    """The columns to read of a table with these columns; None where they do not tell messages apart."""
-    there = set(names)
-    if not there.issuperset(PLACE):
-        return None
-    return (*PLACE, BROKER) if BROKER in there else PLACE
+    return Wanted((*PLACE, BROKER) if has_broker else PLACE, places) if places else None
 
 
 def holds(batches: Iterable[pa.RecordBatch], places: set[Place]) -> bool:
-    """Whether all of these places are among the rows of the batches, which have the columns of `columns_of`."""
+    """Whether all of these places are among the rows of the batches, which have the columns of Wanted."""
     missing = set(places)
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in batch.schema.names]

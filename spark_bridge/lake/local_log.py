@@ -93,8 +93,11 @@ class LocalLog:
         self._stores.refuse_missing({key.topic for key in progress.offsets})
         self._require_marks(progress)
         known = {(key.store, key.topic) for key in progress.offsets}
-        begins = {key: offset for key, offset in self._stores.starts(self._options, there).items()
-                  if (self._broker(key.store), key.topic) not in known and offset > there[key][0]}  # fmt: skip
+        begins = {
+            key: offset
+            for key, offset in self._stores.starts(self._options, there).items()
+            if (self._broker(key.store), key.topic) not in known and offset > there[key][0]
+        }
         self._refuse_beyond(begins, there)
         return self._advanced(progress, begins) if begins else progress
 
@@ -208,8 +211,13 @@ class LocalLog:
 
     def _made_anew(self, progress: Progress, done: Offsets, there: Bounds) -> list[QueueKey]:
         """Queues that are others than the table has, as far as their last messages tell."""
-        known = {key: at for key in done if (at := progress.at(key._replace(store=self._broker(key.store)))) is not None
-                 and at.physical_offset != UNKNOWN and key in there}  # fmt: skip
+        known = {
+            key: at
+            for key in done
+            if (at := progress.at(key._replace(store=self._broker(key.store)))) is not None
+            and at.physical_offset != UNKNOWN
+            and key in there
+        }
         short = [key for key, at in known.items() if there[key][1] < at.offset and key.store in self._stores.judged]
         lie_at = self._lie_at({key: at.offset for key, at in known.items() if self._may_be_anew(key, at, there)})
         return [*short, *(key for key, place in lie_at.items() if place not in (known[key].physical_offset, UNKNOWN))]
@@ -221,10 +229,12 @@ class LocalLog:
     def _advanced(self, progress: Progress, queues: Offsets) -> Progress:
         """The progress with these queues so far, and the sums of the new marks."""
         lie_at = self._lie_at(queues)
-        advanced = progress.advanced({
-            key._replace(store=self._broker(key.store)): QueueAt(offset, lie_at.get(key, UNKNOWN))
-            for key, offset in queues.items()
-        })  # fmt: skip
+        advanced = progress.advanced(
+            {
+                key._replace(store=self._broker(key.store)): QueueAt(offset, lie_at.get(key, UNKNOWN))
+                for key, offset in queues.items()
+            }
+        )
         sums = {}
         for store in {key.store for key in queues}:
             mark = advanced.stores[self._broker(store)].mark
@@ -236,8 +246,11 @@ class LocalLog:
     def _lie_at(self, queues: Offsets) -> dict[QueueKey, int]:
         """Return where the messages before these offsets lie, of those that are there."""
         tails = {key: tail for key in queues if (tail := self._stores.tail_of(key)) is not None}
-        return {key: tail.physical_offset(queues[key] - 1) for key, tail in tails.items()
-                if tail.first < queues[key] <= tail.end}  # fmt: skip
+        return {
+            key: tail.physical_offset(queues[key] - 1)
+            for key, tail in tails.items()
+            if tail.first < queues[key] <= tail.end
+        }
 
     def _require_marks(self, progress: Progress) -> None:
         """Raise OtherLog where a log is not the one that the table's offsets are of.

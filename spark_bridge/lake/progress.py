@@ -73,10 +73,12 @@ class Progress:
 
     def summed(self, sums: Mapping[str, int]) -> Progress:
         """Return the progress with these sums of their stores' marks."""
-        return Progress({
-            broker: replace(store, sum=sums[broker]) if broker in sums else store
-            for broker, store in self.stores.items()
-        })  # fmt: skip
+        return Progress(
+            {
+                broker: replace(store, sum=sums[broker]) if broker in sums else store
+                for broker, store in self.stores.items()
+            }
+        )
 
 
 NOTHING = Progress()

@@ -83,8 +83,9 @@ def table_rows(batch: pa.RecordBatch, schema: pa.Schema, rows: RowOptions) -> pa
     arrays: list[pa.Array] = []
     for field, array in zip(batch.schema, batch.columns, strict=True):
         arrays += array.flatten() if _is_spread(field, rows) else [array]
-    return pa.Table.from_arrays([_as(array, field.type) for array, field in zip(arrays, schema, strict=True)],
-                                schema=schema)  # fmt: skip
+    return pa.Table.from_arrays(
+        [_as(array, field.type) for array, field in zip(arrays, schema, strict=True)], schema=schema
+    )
 
 
 def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -59,7 +59,7 @@ def _topics_now(request: Request) -> list[str]:
 
 def _remote(
     table: str, options: StreamOptions, names: list[str], schema: pa.Schema, given: Mapping[str, str]
-) -> LocalLog:  # fmt: skip
+) -> LocalLog:
     from spark_bridge.lake.remote_log import RemoteLog  # gRPC is for those who need it
 
     return RemoteLog(table, options, names, schema, given)
@@ -121,10 +121,18 @@ def _names(argument: str, names: Sequence[str] | None) -> tuple[str, ...] | None
 
 
 def lake(
-    store: str | Sequence[str], table: str, *, to: str, catalog: str | Mapping[str, str] | None = None,
-    storage: Mapping[str, str] | None = None, topics: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None, max_rows: int = ROWS_MAX, max_bytes: int = BYTES_MAX, **options: object,
-) -> list[Committed]:  # fmt: skip
+    store: str | Sequence[str],
+    table: str,
+    *,
+    to: str,
+    catalog: str | Mapping[str, str] | None = None,
+    storage: Mapping[str, str] | None = None,
+    topics: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    max_rows: int = ROWS_MAX,
+    max_bytes: int = BYTES_MAX,
+    **options: object,
+) -> list[Committed]:
     """Load what there is of a store into a table of Iceberg or Delta, behind what it has: its commits, oldest first.
 
     `to` is "iceberg", with a catalog's URI (`sqlite:///lake.db`) or its properties as PyIceberg has them, and
@@ -136,9 +144,16 @@ def lake(
     """
     properties = dict(storage or {}) if catalog is None else catalog_properties(catalog)
     request = Request(
-        store, to, table, properties, _names("topics", topics), _names("columns", columns),
-        max_rows, max_bytes, options,
-    )  # fmt: skip
+        store,
+        to,
+        table,
+        properties,
+        _names("topics", topics),
+        _names("columns", columns),
+        max_rows,
+        max_bytes,
+        options,
+    )
     with Tables(request, is_once=True) as tables:
         tables.open()
         return list(tables.commits(is_due=True))

@@ -52,13 +52,26 @@ END_OPTION_NAMES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestam
 RECORD_OPTION_NAMES = ("where", "subExpression", "keys", "startingOffsetsByTimestampStrategy", "onlyConfirmed")
 SPLIT_OPTION_NAMES = ("minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition", "splitBytes", "leaseSeconds")
 STREAM_OPTION_NAMES = (
-    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", *COMMIT_OPTION_NAMES,
-)  # fmt: skip
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    *COMMIT_OPTION_NAMES,
+)
 OPTION_NAMES = (
-    *STORE_OPTION_NAMES, *FLIGHT_OPTION_NAMES, *TOPIC_OPTION_NAMES, *START_OPTION_NAMES, *END_OPTION_NAMES,
-    *RECORD_OPTION_NAMES, *SPLIT_OPTION_NAMES, *ROW_OPTION_NAMES, "columns", "table", TLS_CONFIG_FILE,
+    *STORE_OPTION_NAMES,
+    *FLIGHT_OPTION_NAMES,
+    *TOPIC_OPTION_NAMES,
+    *START_OPTION_NAMES,
+    *END_OPTION_NAMES,
+    *RECORD_OPTION_NAMES,
+    *SPLIT_OPTION_NAMES,
+    *ROW_OPTION_NAMES,
+    "columns",
+    "table",
+    TLS_CONFIG_FILE,
     *STREAM_OPTION_NAMES,
-)  # fmt: skip
+)
 # Of Kafka's source and rocketmq-spark: how their clients ask a broker.
 CLIENT_OPTION_NAMES = (
     "group", "groupIdPrefix", "pullBatchSize", "pullTimeout", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
@@ -343,8 +356,13 @@ def _table(given: Mapping[str, str]) -> str | None:
     if table not in TABLE_NAMES:
         raise InvalidOption(f"table={given['table']!r} is unknown; {nearest(table, TABLE_NAMES)}")
     about_messages = (
-        "assign", *START_OPTION_NAMES, *END_OPTION_NAMES, *RECORD_OPTION_NAMES, *SPLIT_OPTION_NAMES, *ROW_OPTION_NAMES,
-    )  # fmt: skip
+        "assign",
+        *START_OPTION_NAMES,
+        *END_OPTION_NAMES,
+        *RECORD_OPTION_NAMES,
+        *SPLIT_OPTION_NAMES,
+        *ROW_OPTION_NAMES,
+    )
     _none_of(given, about_messages, "a read of messages, not of a metadata table")
     return table
 

@@ -1,11 +1,11 @@
 """Options by which reads agree with others: named snapshots, and the consumer group to which a stream commits.
 
-    snapshot=NAME             a batch read ends where the store did then
-    startingSnapshot=NAME     a read, of either kind, begins there
-    commitGroup=GROUP         a stream commits its offsets to that group of the stores' brokers
-    commitBroker=HOST:PORT    ... at that broker; NAME=HOST:PORT,NAME=HOST:PORT for several
-    commitRewind=true         ... also where the group is further on than the stream
-    tlsConfigFile=FILE        ... over TLS, as this tls.properties of the driver's host says
+snapshot=NAME             a batch read ends where the store did then
+startingSnapshot=NAME     a read, of either kind, begins there
+commitGroup=GROUP         a stream commits its offsets to that group of the stores' brokers
+commitBroker=HOST:PORT    ... at that broker; NAME=HOST:PORT,NAME=HOST:PORT for several
+commitRewind=true         ... also where the group is further on than the stream
+tlsConfigFile=FILE        ... over TLS, as this tls.properties of the driver's host says
 """
 
 from __future__ import annotations

@@ -80,9 +80,7 @@ def refuse_other_queues(
             _compare(root, one, topic, ends, selection)
 
 
-def _compare(
-    root: str, one: Snapshot, topic: str, ends: Mapping[tuple[str, int], int], selection: Selection
-) -> None:  # fmt: skip
+def _compare(root: str, one: Snapshot, topic: str, ends: Mapping[tuple[str, int], int], selection: Selection) -> None:
     for queue_id, end in one.offsets.get(topic, {}).items():
         if selection.queue_ids is not None and queue_id not in selection.queue_ids:
             continue

@@ -110,9 +110,7 @@ def _extent_at_rest(directory: StoreDirectory, beyond_rot: bool) -> LogExtent:
     return known[1]
 
 
-def _extent(
-    directory: StoreDirectory, limits: store_extent.Range, reput: int, stamp: Stamp | None = None
-) -> LogExtent:
+def _extent(directory: StoreDirectory, limits: store_extent.Range, reput: int, stamp: Stamp | None = None) -> LogExtent:
     first, end = limits.min_physical_offset, limits.max_physical_offset
     if end <= max(first, 0):
         return LogExtent(str(directory.commitlog), 1, first, first, end)
@@ -298,9 +296,7 @@ def _queue_bytes(queue: tuple[str, int, str]) -> int:
     return sum(size for _, size in named_files(queue[2]))
 
 
-def _open(
-    topic: str, queue_id: int, place: str, log: LogExtent, look: Callable[[Queue], None] | None = None
-) -> Queue:
+def _open(topic: str, queue_id: int, place: str, log: LogExtent, look: Callable[[Queue], None] | None = None) -> Queue:
     with SeenQueue(place) as entries:
         queue = Queue.below(place, topic, queue_id, entries, log)
         if look is not None:

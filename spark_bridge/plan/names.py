@@ -77,8 +77,10 @@ class _Store:
             table = topics(json_files.read(Path(self.root) / CONFIG / TOPICS))
         except MalformedConfig:  # it can tell nothing
             return {}
-        return {name: max(_number(fields.get(key)) for key in ("readQueueNums", "writeQueueNums"))
-                for name, fields in table.items()}  # fmt: skip
+        return {
+            name: max(_number(fields.get(key)) for key in ("readQueueNums", "writeQueueNums"))
+            for name, fields in table.items()
+        }
 
     def knows(self, what: _Missing) -> bool:
         """Whether queues or topics.json have it."""

@@ -127,9 +127,13 @@ def _leased(store: StoreAt, options: ReadOptions) -> tuple[LogExtent, Lease | No
 
 
 def plan_store(
-    store: StoreAt, log: LogExtent, options: ReadOptions, selection: Selection, partitions: int,
+    store: StoreAt,
+    log: LogExtent,
+    options: ReadOptions,
+    selection: Selection,
+    partitions: int,
     by_range: Sequence[Extent] = (),
-) -> list[Split]:  # fmt: skip
+) -> list[Split]:
     """The splits of one store; the extents `by_range` are not read queue by queue if much of them is wanted."""
     if selection.ranges != UNLIMITED:
         selection = replace(selection, ranges=cut_by_time(log, selection.ranges))

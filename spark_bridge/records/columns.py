@@ -167,9 +167,7 @@ def columns_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_RO
         return columns
     value_type = rows.value_type
     return [
-        column._replace(kind=value_type, build=lambda records: decoded(records, rows))
-        if column.reads_body
-        else column
+        column._replace(kind=value_type, build=lambda records: decoded(records, rows)) if column.reads_body else column
         for column in columns
     ]
 

@@ -48,9 +48,12 @@ _opening = threading.Lock()  # a segment that one thread puts out is closed: ano
 
 
 def read_split(
-    split: Split, columns: Sequence[Column], schema: pa.Schema, rows: RowOptions = DEFAULT_ROWS,
+    split: Split,
+    columns: Sequence[Column],
+    schema: pa.Schema,
+    rows: RowOptions = DEFAULT_ROWS,
     row_filter: RowFilter | None = None,
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+) -> Iterator[pa.RecordBatch]:
     """The wanted columns of a split's records, of all or of those that a filter keeps.
 
     Damage is an error that names file and offset (CorruptRecord, MalformedData), or a row, as `rows.mode` says; so

@@ -175,15 +175,19 @@ RANGED_VALUES: tuple[Callable[[Records], npt.NDArray[np.int64]], ...] = (
 def _inside_times(records: Records, selection: Selection) -> Mask:
     """Return True for records that no bounds in time exclude."""
     return inside_times(
-        _stored_ms(records), selection, lambda queue_id: records.int32_at(QUEUE_ID_AT) == queue_id,
+        _stored_ms(records),
+        selection,
+        lambda queue_id: records.int32_at(QUEUE_ID_AT) == queue_id,
         lambda topic: _mask(pc.equal(records.topic, topic)),
-    )  # fmt: skip
+    )
 
 
 def inside_times(
-    stored_ms: npt.NDArray[np.int64], selection: Selection, of_queue: Callable[[int], Mask],
+    stored_ms: npt.NDArray[np.int64],
+    selection: Selection,
+    of_queue: Callable[[int], Mask],
     of_topic: Callable[[str], Mask],
-) -> Mask:  # fmt: skip
+) -> Mask:
     """Return True for messages of these store times that no bounds in time exclude.
 
     `of_queue` and `of_topic` return which messages are of one.

@@ -20,8 +20,11 @@ DAYS_MAX = (1 << 31) - 1
 BLANKS = "".join(map(chr, [*range(0x21), 0x7F]))
 _CLOCK = r"(\d\d?)(?::(\d\d?)(?::(\d\d?)(?:\.(\d*))?(\D.*)?)?)?"
 _TIME = re.compile(rf"([+-]?)(\d{{4,6}})(?:-(\d\d?)(?:-(\d\d?)(?:[ T]{_CLOCK})?)?)?", re.DOTALL)
-_JUST_TIME = re.compile(r"(?:T(\d\d?)(?::(\d\d?)(?::(\d\d?)(?:\.(\d*))?(\D.*)?)?)?"
-                        r"|(\d\d?):(\d\d?)(?::(\d\d?)(?:\.(\d*))?(\D.*)?)?)", re.DOTALL)  # fmt: skip
+_JUST_TIME = re.compile(
+    r"(?:T(\d\d?)(?::(\d\d?)(?::(\d\d?)(?:\.(\d*))?(\D.*)?)?)?"
+    r"|(\d\d?):(\d\d?)(?::(\d\d?)(?:\.(\d*))?(\D.*)?)?)",
+    re.DOTALL,
+)
 _DATE = re.compile(r"([+-]?)(\d{4,7})(?:-(\d\d?)(?:-(\d\d?)(?:[ T].*)?)?)?", re.DOTALL)
 
 

@@ -125,5 +125,3 @@ def schemas_of(place: RegistryPlace, serialized: bool = False) -> Schemas:
             _open.clear()
         _open.setdefault(key, Schemas(place, serialized))
     return _open[key]
-
-

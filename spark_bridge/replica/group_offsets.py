@@ -78,10 +78,12 @@ def introduce(broker: Conversation, group: str) -> None:
         "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [], "unitMode": False,
     }  # fmt: skip
     said = {"clientID": client_id, "producerDataSet": [], "consumerDataSet": [consumer]}
-    broker.ask_all([
-        Question(RequestCode.HEART_BEAT, body=json.dumps(said).encode()),
-        Question(RequestCode.UNREGISTER_CLIENT, {"clientID": client_id, "consumerGroup": group}),
-    ])  # fmt: skip
+    broker.ask_all(
+        [
+            Question(RequestCode.HEART_BEAT, body=json.dumps(said).encode()),
+            Question(RequestCode.UNREGISTER_CLIENT, {"clientID": client_id, "consumerGroup": group}),
+        ]
+    )
 
 
 def places(broker: Conversation, group: str, queues: Iterable[QueueName]) -> dict[QueueName, Place]:

@@ -96,10 +96,11 @@ class Conversation:
     def _ask(self, questions: Sequence[Question]) -> list[RemotingCommand]:
         numbered = dict(zip(self._opaques, questions, strict=False))
         requests = [
-            RemotingCommand(one.code, opaque, ext_fields=one.fields, body=one.body, language="PYTHON",
-                            version=REQUEST_VERSION)
+            RemotingCommand(
+                one.code, opaque, ext_fields=one.fields, body=one.body, language="PYTHON", version=REQUEST_VERSION
+            )
             for opaque, one in numbered.items()
-        ]  # fmt: skip
+        ]
         answered: dict[int, RemotingCommand] = {}
         try:
             with self._in_words():

@@ -66,9 +66,11 @@ class Asked(NamedTuple):
 
 
 def sealed_frame(
-    spark: SparkSession, schema: StructType, options: ReadOptions,
+    spark: SparkSession,
+    schema: StructType,
+    options: ReadOptions,
     where: tuple[str | Column, Sequence[str]] | None = None,
-) -> DataFrame | None:  # fmt: skip
+) -> DataFrame | None:
     """The rows of a read that meet a condition, given with the columns that it names; None: the source does it best.
 
     That is without a valid side file, where bodies are wanted of all rows, and where tasks have limits. Raises what

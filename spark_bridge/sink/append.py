@@ -70,9 +70,11 @@ def append(
 
             written = written_keys(options.path, broker, since_ms, options.timeout_s)
         rows = Rows(
-            columns, options.topic, drops_system_properties=options.drops_system_properties,
+            columns,
+            options.topic,
+            drops_system_properties=options.drops_system_properties,
             body_bytes_max=int(broker.settings["maxMessageSize"]),
-        )  # fmt: skip
+        )
         appended = in_log = 0
         with Producer(options.path, timeout=options.timeout_s) as producer:
             outlet = _Outlet(producer, partial(_queues_of, options.path, broker), columns.is_keyed, task)

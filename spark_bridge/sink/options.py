@@ -12,9 +12,17 @@ from spark_bridge.options.values import InvalidOption, choice, flag, local_path,
 WRITE_FLIGHT_NAMES = ("flightToken", "flightTokenFile", "flightRoots")
 INCLUDE_HEADERS = "includeHeaders"  # of Kafka's users: the column is written where there is one
 OPTION_NAMES = (
-    "path", "topic", "acks", "idempotent", "writeId", "timeout", "systemProperties", "checkpointLocation",
-    INCLUDE_HEADERS, *WRITE_FLIGHT_NAMES,
-)  # fmt: skip
+    "path",
+    "topic",
+    "acks",
+    "idempotent",
+    "writeId",
+    "timeout",
+    "systemProperties",
+    "checkpointLocation",
+    INCLUDE_HEADERS,
+    *WRITE_FLIGHT_NAMES,
+)
 NOTHING, APPENDED, BROKER = "none", "appended", "broker"
 ACKS = {
     "0": NOTHING, "1": APPENDED, "all": BROKER, "-1": BROKER, NOTHING: NOTHING, APPENDED: APPENDED, BROKER: BROKER,

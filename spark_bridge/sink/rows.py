@@ -80,9 +80,13 @@ class Rows:
     """Takes the batches of one task apart. `first_row` counts on, for errors."""
 
     def __init__(
-        self, columns: SinkColumns, topic: str | None, *, drops_system_properties: bool | None = None,
+        self,
+        columns: SinkColumns,
+        topic: str | None,
+        *,
+        drops_system_properties: bool | None = None,
         body_bytes_max: int = BODY_BYTES_MAX,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._columns, self._topic, self._body_bytes_max = columns, topic, body_bytes_max
         # Headers that were read from a topic have what RocketMQ put there, and none of it was asked for by name.
         self._drops = columns.has_headers if drops_system_properties is None else drops_system_properties
@@ -169,9 +173,14 @@ def row_keys(scope: bytes, messages: Messages) -> list[str]:
 
 def _parts(messages: Messages) -> Iterator[tuple[str, str | None, str | None, dict[str, str], bytes, int | None]]:
     return zip(
-        messages.topics, messages.tags, messages.keys, messages.properties, messages.bodies, messages.queue_ids,
+        messages.topics,
+        messages.tags,
+        messages.keys,
+        messages.properties,
+        messages.bodies,
+        messages.queue_ids,
         strict=True,
-    )  # fmt: skip
+    )
 
 
 def queue_of_key(key: str, queues: int) -> int:

@@ -39,9 +39,7 @@ class Written(WriterCommitMessage):
 class RocketMQWriter(DataSourceArrowWriter):
     """One batch write; made once on the driver, so all attempts of its tasks share its id."""
 
-    def __init__(
-        self, schema: StructType, options: Mapping[str, str], *, overwrite: bool, to: Append = append
-    ) -> None:
+    def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool, to: Append = append) -> None:
         self.options, self._append = parse_write_options(options, overwrite=overwrite), to
         self.columns = sink_columns(schema, self.options.topic)
         self.query = self.options.write_id or str(uuid.uuid4())
@@ -59,9 +57,7 @@ class RocketMQWriter(DataSourceArrowWriter):
 class RocketMQStreamWriter(DataSourceStreamArrowWriter):
     """The sink of a streaming query; Spark tells each task its query and its epoch."""
 
-    def __init__(
-        self, schema: StructType, options: Mapping[str, str], *, overwrite: bool, to: Append = append
-    ) -> None:
+    def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool, to: Append = append) -> None:
         self.options, self._append = parse_write_options(options, overwrite=overwrite), to
         self.columns = sink_columns(schema, self.options.topic)
 

@@ -23,14 +23,26 @@ from spark_bridge.records.spark_schema import schema_of
 from spark_bridge.user_errors import in_one_line
 
 STRING, BIGINT = StringType(), LongType()
-OFFSETS = StructType([
-    StructField("brokerName", STRING), StructField("topic", STRING), StructField("queueId", IntegerType()),
-    StructField("queueOffset", BIGINT), StructField("minOffset", BIGINT), StructField("maxOffset", BIGINT),
-])  # fmt: skip
-PLAN = StructType([
-    StructField("brokerName", STRING), StructField("path", STRING), StructField("splits", IntegerType()),
-    StructField("bytes", BIGINT), StructField("endOffset", BIGINT), StructField("plan", STRING),
-])  # fmt: skip
+OFFSETS = StructType(
+    [
+        StructField("brokerName", STRING),
+        StructField("topic", STRING),
+        StructField("queueId", IntegerType()),
+        StructField("queueOffset", BIGINT),
+        StructField("minOffset", BIGINT),
+        StructField("maxOffset", BIGINT),
+    ]
+)
+PLAN = StructType(
+    [
+        StructField("brokerName", STRING),
+        StructField("path", STRING),
+        StructField("splits", IntegerType()),
+        StructField("bytes", BIGINT),
+        StructField("endOffset", BIGINT),
+        StructField("plan", STRING),
+    ]
+)
 MAPS = ("properties",)
 
 

@@ -111,10 +111,13 @@ class StreamStores:
 
     def _tail_at(self, name: str, store: StoreAt) -> StoreTail:
         return StoreTail(
-            store.root, selection_of(self.options, store.broker_name), store.broker_name,
-            confirmed_only=self.options.only_confirmed, beyond_rot=self.options.rows.permissive,
+            store.root,
+            selection_of(self.options, store.broker_name),
+            store.broker_name,
+            confirmed_only=self.options.only_confirmed,
+            beyond_rot=self.options.rows.permissive,
             at_first=None if self._starts is None else self._starts.at_first(name, store.broker_name),
-        )  # fmt: skip
+        )
 
     def _drop(self, name: str) -> None:
         """Let go of a store, whose name is another's now."""

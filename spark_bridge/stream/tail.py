@@ -204,9 +204,15 @@ class StoreTail:
     """The queues of one store that a query selects; with `beyond_rot` damage in its log is left for readers to tell."""
 
     def __init__(
-        self, root: str, selection: Selection = DEFAULT_SELECTION, broker_name: str = "", *,
-        confirmed_only: bool = False, beyond_rot: bool = False, at_first: AtFirst | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        root: str,
+        selection: Selection = DEFAULT_SELECTION,
+        broker_name: str = "",
+        *,
+        confirmed_only: bool = False,
+        beyond_rot: bool = False,
+        at_first: AtFirst | None = None,
+    ) -> None:
         self.root, self.broker_name, self.selection = root, broker_name, selection
         self._at_first = at_first
         self._confirmed_only = confirmed_only

@@ -76,11 +76,16 @@ class QueueRow(NamedTuple):
         if not self.messages or not other.messages:
             return self if self.messages or not other.messages else other
         return QueueRow(
-            self.topic, self.queue_id, min(self.min_offset, other.min_offset), max(self.max_offset, other.max_offset),
-            self.messages + other.messages, _least(self.min_ms, other.min_ms), _most(self.max_ms, other.max_ms),
+            self.topic,
+            self.queue_id,
+            min(self.min_offset, other.min_offset),
+            max(self.max_offset, other.max_offset),
+            self.messages + other.messages,
+            _least(self.min_ms, other.min_ms),
+            _most(self.max_ms, other.max_ms),
             _least(self.min_physical_offset, other.min_physical_offset),
             _most(self.max_physical_offset, other.max_physical_offset),
-        )  # fmt: skip
+        )
 
 
 def _least(*values: int | None) -> int | None:
@@ -92,9 +97,7 @@ def _most(*values: int | None) -> int | None:
 
 
 @planned_in_peace
-def rows_of(
-    table: str, stores: Iterable[StoreAt], options: ReadOptions, bounds: Bounds = UNBOUNDED
-) -> list[Row]:  # fmt: skip
+def rows_of(table: str, stores: Iterable[StoreAt], options: ReadOptions, bounds: Bounds = UNBOUNDED) -> list[Row]:
     """Return all rows of a table, store after store.
 
     Raises what finding the log's ends raises, MalformedConfig, and InvalidOption where it is larger than the bounds.
@@ -164,9 +167,7 @@ def _stored_at(log: LogExtent, offsets: Iterable[int | None]) -> dict[int, int |
     return stored
 
 
-def _counted(
-    log: LogExtent, scanned: frozenset[str], selection: Selection, bounds: Bounds
-) -> Iterator[QueueRow]:  # fmt: skip
+def _counted(log: LogExtent, scanned: frozenset[str], selection: Selection, bounds: Bounds) -> Iterator[QueueRow]:
     """Yield what the log itself tells of topics without plain queues, and of the part that is not dispatched."""
     wanted = replace(selection, topics=scanned, topic_pattern=None)
     splits = plan(log, [], scanned, wanted, None, 1, tail=selection)
@@ -187,9 +188,16 @@ def _counted(
     for part in parts:
         first_ms, last_ms = (round(part[f"storeTimestamp_{end}"].timestamp() * 1000) for end in ("min", "max"))
         yield QueueRow(
-            part["topic"], part["queueId"], part["queueOffset_min"], part["queueOffset_max"] + 1,
-            part["queueOffset_count"], first_ms, last_ms, part["physicalOffset_min"], part["physicalOffset_max"],
-        )  # fmt: skip
+            part["topic"],
+            part["queueId"],
+            part["queueOffset_min"],
+            part["queueOffset_max"] + 1,
+            part["queueOffset_count"],
+            first_ms,
+            last_ms,
+            part["physicalOffset_min"],
+            part["physicalOffset_max"],
+        )
 
 
 def _topics(store: StoreAt, options: ReadOptions, bounds: Bounds) -> Iterator[Row]:
@@ -205,9 +213,17 @@ def _topics(store: StoreAt, options: ReadOptions, bounds: Bounds) -> Iterator[Ro
         kind = (fields.get("attributes") or {}).get(MESSAGE_TYPE)
         first_ms, last_ms = _least(*(row.min_ms for row in rows)), _most(*(row.max_ms for row in rows))
         yield (
-            topic, len(rows), sum(row.messages for row in rows), first_ms, last_ms, _whole(fields.get("perm")),
-            _whole(fields.get("readQueueNums")), _whole(fields.get("writeQueueNums")), kind, is_system_topic(topic),
-        )  # fmt: skip
+            topic,
+            len(rows),
+            sum(row.messages for row in rows),
+            first_ms,
+            last_ms,
+            _whole(fields.get("perm")),
+            _whole(fields.get("readQueueNums")),
+            _whole(fields.get("writeQueueNums")),
+            kind,
+            is_system_topic(topic),
+        )
 
 
 def _segments(store: StoreAt, _options: ReadOptions, _bounds: Bounds) -> Iterator[Row]:
@@ -218,9 +234,14 @@ def _segments(store: StoreAt, _options: ReadOptions, _bounds: Bounds) -> Iterato
         first, end = max(base, log.min_physical_offset), min(base + status.st_size, log.max_physical_offset)
         begins_ms = stored_ms(files, first) if first < end else None
         yield (
-            f"{log.commitlog}/{file_name(base)}", base, max(first, end), status.st_size, status.st_blocks * BLOCK_BYTES,
-            begins_ms, status.st_mtime_ns // 1_000_000,
-        )  # fmt: skip
+            f"{log.commitlog}/{file_name(base)}",
+            base,
+            max(first, end),
+            status.st_size,
+            status.st_blocks * BLOCK_BYTES,
+            begins_ms,
+            status.st_mtime_ns // 1_000_000,
+        )
 
 
 def _replicas(store: StoreAt, _options: ReadOptions, _bounds: Bounds) -> Iterator[Row]:
@@ -234,12 +255,20 @@ def _replicas(store: StoreAt, _options: ReadOptions, _bounds: Bounds) -> Iterato
     files = SegmentFiles(log.commitlog, log.segment_bytes)
     is_master = str(settings.get("brokerRole", "")).endswith(inventory.MASTER_ROLE)
     yield (
-        os.path.abspath(store.root), settings.get("brokerClusterName"), _whole(settings.get("brokerId")),
-        settings.get("brokerRole"), settings.get("storeHost"), broker.pid if broker is not None else None,
-        log.min_physical_offset, log.max_physical_offset, log.reput_from_offset, flushed,
-        confirmed if is_master else None, in_sync if is_master else None,
+        os.path.abspath(store.root),
+        settings.get("brokerClusterName"),
+        _whole(settings.get("brokerId")),
+        settings.get("brokerRole"),
+        settings.get("storeHost"),
+        broker.pid if broker is not None else None,
+        log.min_physical_offset,
+        log.max_physical_offset,
+        log.reput_from_offset,
+        flushed,
+        confirmed if is_master else None,
+        in_sync if is_master else None,
         held(files, log.min_physical_offset, log.max_physical_offset).from_ms,
-    )  # fmt: skip
+    )
 
 
 def _consumer_groups(store: StoreAt, options: ReadOptions, bounds: Bounds) -> Iterator[Row]:

@@ -60,18 +60,19 @@ class Checkpoint:
 
     def as_rocketmqs(self) -> Checkpoint:
         """The same without our part: the next start counts again."""
-        return replace(
-            self, flushed_offset=None, queues=0, entries=0, index_offset=None, index_file=0, index_count=0
-        )
+        return replace(self, flushed_offset=None, queues=0, entries=0, index_offset=None, index_file=0, index_count=0)
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
     """Return the bytes of the checkpoint file."""
     content = bytearray(FILE_BYTES)
     content[: TIMES.size] = TIMES.pack(
-        checkpoint.physic_msg_timestamp_ms, checkpoint.logics_msg_timestamp_ms, checkpoint.index_msg_timestamp_ms,
-        checkpoint.master_flushed_offset, checkpoint.confirm_offset,
-    )  # fmt: skip
+        checkpoint.physic_msg_timestamp_ms,
+        checkpoint.logics_msg_timestamp_ms,
+        checkpoint.index_msg_timestamp_ms,
+        checkpoint.master_flushed_offset,
+        checkpoint.confirm_offset,
+    )
     if checkpoint.flushed_offset is not None:
         ours = OURS.pack(
             MAGIC, checkpoint.physic_msg_timestamp_ms, checkpoint.flushed_offset, checkpoint.queues, checkpoint.entries

@@ -164,11 +164,15 @@ def write(root: Path | str, epochs: Epochs) -> None:
     """Replace the file, durably. Raises OSError."""
     fence, place = epochs.fenced_by, {**Place.of(root).fields(), BOOT: boot_id()} if epochs.is_here else None
     fields = {
-        "epochs": [entry_fields(one) for one in epochs.entries], "role": epochs.role.value, "master": epochs.master,
-        "fenced_by": None if fence is None else
-        {"epoch": fence.epoch, "broker": fence.broker, "master": fence.master, "at_ms": fence.at_ms},
-        "seen_epoch": epochs.seen_epoch, PLACE: place,
-    }  # fmt: skip
+        "epochs": [entry_fields(one) for one in epochs.entries],
+        "role": epochs.role.value,
+        "master": epochs.master,
+        "fenced_by": None
+        if fence is None
+        else {"epoch": fence.epoch, "broker": fence.broker, "master": fence.master, "at_ms": fence.at_ms},
+        "seen_epoch": epochs.seen_epoch,
+        PLACE: place,
+    }
     summed_json.write(path_of(root), fields)
 
 

@@ -101,6 +101,7 @@ def start_writing(fd: int, start: int, length: int) -> None:
     A file system that cannot begins it when it likes.
     """
     from store.files import libc
+
     libc.start_writing(fd, start, length)
 
 
@@ -164,6 +165,7 @@ def exchange(one: Path, other: Path) -> None:
     Raises OSError (EINVAL where the file system cannot).
     """
     from store.files import libc
+
     libc.exchange_names(one, other)
 
 
@@ -276,9 +278,7 @@ def replace_held(path: Path, content: bytes, mode: int = FILE_MODE) -> int:
     return _replace(path, content, mode, held=True)
 
 
-def _replace(
-    path: Path, content: bytes, mode: int, *, held: bool, like: os.stat_result | None = None
-) -> int:  # fmt: skip
+def _replace(path: Path, content: bytes, mode: int, *, held: bool, like: os.stat_result | None = None) -> int:
     creating = path.with_name(path.name + CREATING_SUFFIX)
     fd = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:

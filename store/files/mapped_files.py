@@ -32,6 +32,7 @@ def map_private(fd: int, size_bytes: int) -> mmap.mmap:
 def map_array(path: Path) -> npt.NDArray[np.uint8]:
     """The bytes of a whole file, read in place; unmapped with the last use of it."""
     import numpy as np
+
     fd = file_io.open_file(path, writable=False)
     try:
         return np.frombuffer(map_file(fd, os.fstat(fd).st_size, writable=False), np.uint8)
@@ -92,6 +93,7 @@ def populate_write(view: memoryview | npt.NDArray[np.uint8], start: int, length:
 def clear(path: Path, start: int, end: int) -> None:
     """Zeros in [start, end) of the file, without filling holes."""
     import numpy as np
+
     fd = file_io.open_file(path, writable=True)
     try:
         mapped = np.frombuffer(map_file(fd, end, writable=False), np.uint8)

@@ -100,9 +100,12 @@ def write(root: Path, commitlog: Path, fields: Mapping[str, Any]) -> int:
     `fields` has pid, start_time, region_directory, settings, and the token of the region directory where it has one.
     """
     said = {
-        "boot_id": boot_id(), "namespace": namespace(), **fields, "root": Place.of(root).fields(),
+        "boot_id": boot_id(),
+        "namespace": namespace(),
+        **fields,
+        "root": Place.of(root).fields(),
         COMMIT_LOG: Place.of(commitlog).fields() if commitlog.is_dir() else None,
-    }  # fmt: skip
+    }
     if "token" not in said:
         said["token"] = new_token()
         if os.path.isdir(said["region_directory"]):

@@ -25,13 +25,10 @@ HEADER_DTYPE = np.dtype(
     [("begin_timestamp_ms", ">i8"), ("end_timestamp_ms", ">i8"), ("begin_physical_offset", ">i8"),
      ("end_physical_offset", ">i8"), ("hash_slot_count", ">i4"), ("index_count", ">i4")]
 )  # fmt: skip
-ENTRY_DTYPE = np.dtype(
-    [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff_s", ">i4"), ("previous", ">i4")]
-)
+ENTRY_DTYPE = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff_s", ">i4"), ("previous", ">i4")])
 HEADER_BYTES, SLOT_BYTES, ENTRY_BYTES = HEADER_DTYPE.itemsize, 4, ENTRY_DTYPE.itemsize
 DEFAULT_SLOTS, DEFAULT_ENTRIES_MAX = 5_000_000, 20_000_000
 INT_MAX = 2**31 - 1
-
 
 
 class Geometry(NamedTuple):
@@ -245,7 +242,13 @@ class IndexFile:
         if count <= 1:
             first_ms, first_offset = store_timestamp_ms, physical_offset
         self.write_header(
-            Header(first_ms, store_timestamp_ms, first_offset, physical_offset,
-                   _int32(header.hash_slot_count + (previous == 0)), count + 1)
-        )  # fmt: skip
+            Header(
+                first_ms,
+                store_timestamp_ms,
+                first_offset,
+                physical_offset,
+                _int32(header.hash_slot_count + (previous == 0)),
+                count + 1,
+            )
+        )
         return True

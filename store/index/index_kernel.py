@@ -92,10 +92,7 @@ def _begins(array: Bytes, at: int, end: int, name: Bytes) -> bool:
 def _hash_on(code: int, array: Bytes, at: int, end: int) -> int:
     """Java's hash, in the lower 32 bits, of a text that goes on with the bytes [at, end); four are done at a time."""
     while end - at >= 4:
-        code = (
-            code * P4 + int(array[at]) * P3 + int(array[at + 1]) * P2
-            + int(array[at + 2]) * P1 + int(array[at + 3])
-        )  # fmt: skip
+        code = code * P4 + int(array[at]) * P3 + int(array[at + 1]) * P2 + int(array[at + 2]) * P1 + int(array[at + 3])
         at += 4
     for i in range(at, end):
         code = code * P1 + int(array[i])
@@ -262,9 +259,15 @@ def _is_dispatched(index: Bytes, physical_offset: int, state: Words) -> bool:
 
 @bare_kernel
 def put_rows(
-    rows: Words, span: tuple[int, int], keys: Words, ends: Words, base_offset: int, index: Bytes,
-    geometry: tuple[int, int], state: Words,
-) -> int:  # fmt: skip
+    rows: Words,
+    span: tuple[int, int],
+    keys: Words,
+    ends: Words,
+    base_offset: int,
+    index: Bytes,
+    geometry: tuple[int, int],
+    state: Words,
+) -> int:
     """The keys of the rows from state[PutWord.ROW] on, of a span that begins with key 0; why it stopped.
 
     Nothing is put twice when it is called again.
@@ -298,9 +301,17 @@ def put_rows(
 
 @kernel
 def put_usual(
-    array: Bytes, rows: Words, count: int, base_offset: int, keys: Words, ends: Words, index: Bytes, slots: int,
-    entries_max: int, state: Words,
-) -> bool:  # fmt: skip
+    array: Bytes,
+    rows: Words,
+    count: int,
+    base_offset: int,
+    keys: Words,
+    ends: Words,
+    index: Bytes,
+    slots: int,
+    entries_max: int,
+    state: Words,
+) -> bool:
     """The keys of the first `count` rows into a file that is open.
 
     False, and nothing is put, where that needs the caller: a hash over UTF-16, a file, room in it, another round.

@@ -61,9 +61,14 @@ class IndexService:
     """The index in that directory. One process puts; the same class serves those who only ask."""
 
     def __init__(
-        self, directory: Path, hash_slots: int, entries_max: int, clock_ms: Callable[[], int] = wall_ms, *,
+        self,
+        directory: Path,
+        hash_slots: int,
+        entries_max: int,
+        clock_ms: Callable[[], int] = wall_ms,
+        *,
         safe: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`safe` is messageIndexSafe: after an abnormal end our own note of what was on disk does not count."""
         self.directory, self.geometry, self._clock_ms = directory, Geometry(hash_slots, entries_max), clock_ms
         self.safe = safe
@@ -132,9 +137,7 @@ class IndexService:
         end = counted + self._is_begun(file, counted)  # one entry may be there that does not count yet, nor its slot
         index_kernel.unchain(file.array, slots, counted, end)
         freed = index_kernel.unchain(file.array, slots, count, counted)
-        self._set_header(
-            file, self._header_of(file, count, header.hash_slot_count - freed, before, store_timestamp_of)
-        )
+        self._set_header(file, self._header_of(file, count, header.hash_slot_count - freed, before, store_timestamp_of))
         index_kernel.clear(file.array, slots, count, end)
 
     @staticmethod
@@ -155,9 +158,13 @@ class IndexService:
             file.write_header(header)
 
     def _header_of(
-        self, file: IndexFile, count: int, slots_used: int, before: IndexFile | None,
+        self,
+        file: IndexFile,
+        count: int,
+        slots_used: int,
+        before: IndexFile | None,
         store_timestamp_of: Callable[[int], int | None],
-    ) -> Header:  # fmt: skip
+    ) -> Header:
         """The header of a file whose entries below `count` stay."""
         if count <= 1:
             return _beginning(before)
@@ -297,5 +304,3 @@ def _hashes_of(segment: Segment, row: npt.NDArray[np.int64]) -> list[int]:
     topic = java_text(segment.array[at:topic_end].tobytes())
     raw = segment.array[topic_end + PROPERTIES_LENGTH_BYTES : end].tobytes()
     return [hash_of(topic, key) for key in chain(*properties.keys_of(properties.parse(raw)))]
-
-

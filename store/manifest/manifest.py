@@ -86,7 +86,7 @@ def _segment_lines(
 
 def _record_line(
     view: memoryview, position: int, physical_offset: int, inspection: Inspection, keyed: array[int]
-) -> str:  # fmt: skip
+) -> str:
     raw = view[position : position + inspection.size]
     checked = inspection.kind is Kind.MESSAGE
     try:

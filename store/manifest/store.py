@@ -244,9 +244,7 @@ class _Recovery:
                 kind = Kind.BLANK if inspection.kind is Kind.BLANK else Kind.END_OF_LOG
                 return position, inspection._replace(kind=kind)
             is_lacking = self._rules.dispatches_after_stop and base + position > self._queues_end
-            if (self._aborted or is_lacking) and not self._dispatch(
-                decode(view, position, check_body_crc=False)
-            ):
+            if (self._aborted or is_lacking) and not self._dispatch(decode(view, position, check_body_crc=False)):
                 return position, Inspection(Kind.END_OF_LOG, 0, "its delay level is not a number")
             position += inspection.size
 

@@ -76,6 +76,11 @@ def messages_in(message: Message, max_bytes: int = MAX_BODY_BYTES) -> Iterator[M
     first = int(base) if JAVA_INTEGER(base) else message.queue_offset
     for number, item in enumerate(decode_batch(body_of(message.body, message.sys_flag, max_bytes), what)):
         yield replace(
-            message, flag=item.flag, queue_offset=first + number, sys_flag=message.sys_flag & ~_NOT_INSIDE,
-            body=item.body, body_crc=zlib.crc32(item.body) & CRC_MASK, properties_raw=item.properties,
-        )  # fmt: skip
+            message,
+            flag=item.flag,
+            queue_offset=first + number,
+            sys_flag=message.sys_flag & ~_NOT_INSIDE,
+            body=item.body,
+            body_crc=zlib.crc32(item.body) & CRC_MASK,
+            properties_raw=item.properties,
+        )

@@ -35,9 +35,10 @@ _BY_TOPIC = {
     TIMER_TOPIC: MessageKind.TIMER,
 }  # fmt: skip
 _BY_FLAG = {
-    SysFlag.TRANSACTION_PREPARED: MessageKind.PREPARED, SysFlag.TRANSACTION_COMMIT: MessageKind.COMMIT,
+    SysFlag.TRANSACTION_PREPARED: MessageKind.PREPARED,
+    SysFlag.TRANSACTION_COMMIT: MessageKind.COMMIT,
     SysFlag.TRANSACTION_ROLLBACK: MessageKind.ROLLBACK,
-}  # fmt: skip
+}
 
 
 def kind_of(message: Message) -> MessageKind:

@@ -37,16 +37,43 @@ TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS = "TIMER_DELIVER_MS", "TIMER_D
 TIMER_OUT_MS, TIMER_DEL_UNIQUE_KEY = "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"
 IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 REPLY_TO_CLIENT, PUSH_REPLY_TIME = "REPLY_TO_CLIENT", "PUSH_REPLY_TIME"
-RESERVED_NAMES = frozenset((  # MessageConst.STRING_HASH_SET: what clients and brokers keep for themselves
-    TAGS, KEYS, UNIQ_KEY, DELAY, WAIT, CLUSTER, MSG_REGION, TRACE_ON, POP_CHECK, REAL_TOPIC, REAL_QUEUE_ID,
-    PROPERTY_CRC, INNER_NUM, INNER_BASE, MULTI_DISPATCH, MULTI_QUEUE_OFFSET, TRANSACTION_PREPARED, TRANSACTION_ID,
-    PRODUCER_GROUP, CHECK_TIMES, PREPARED_QUEUE_OFFSET, RETRY_TOPIC, ORIGIN_MESSAGE_ID, TIMER_DELIVER_MS,
-    TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_OUT_MS, TIMER_DEL_UNIQUE_KEY, PUSH_REPLY_TIME,
-    *"1ST_POP_TIME ARRIVE_TIME BORN_TIMESTAMP BUYER_ID CONSUME_START_TIME CORRECTION_FLAG DLQ_ORIGIN_MESSAGE_ID "
-    "DLQ_ORIGIN_TOPIC DUP_INFO EXTEND_UNIQ_INFO INSTANCE_ID MAX_OFFSET MAX_RECONSUME_TIMES MIN_OFFSET MQ2_FLAG "
-    "MSG_TYPE POP_CK_OFFSET RECONSUME_TIME TIMER_DELAY_LEVEL TIMER_DEQUEUE_MS TIMER_ENQUEUE_MS "
-    "TIMER_ROLL_TIMES TRANSFER_FLAG".split(),
-))  # fmt: skip
+RESERVED_NAMES = frozenset(
+    (  # MessageConst.STRING_HASH_SET: what clients and brokers keep for themselves
+        TAGS,
+        KEYS,
+        UNIQ_KEY,
+        DELAY,
+        WAIT,
+        CLUSTER,
+        MSG_REGION,
+        TRACE_ON,
+        POP_CHECK,
+        REAL_TOPIC,
+        REAL_QUEUE_ID,
+        PROPERTY_CRC,
+        INNER_NUM,
+        INNER_BASE,
+        MULTI_DISPATCH,
+        MULTI_QUEUE_OFFSET,
+        TRANSACTION_PREPARED,
+        TRANSACTION_ID,
+        PRODUCER_GROUP,
+        CHECK_TIMES,
+        PREPARED_QUEUE_OFFSET,
+        RETRY_TOPIC,
+        ORIGIN_MESSAGE_ID,
+        TIMER_DELIVER_MS,
+        TIMER_DELAY_SEC,
+        TIMER_DELAY_MS,
+        TIMER_OUT_MS,
+        TIMER_DEL_UNIQUE_KEY,
+        PUSH_REPLY_TIME,
+        *"1ST_POP_TIME ARRIVE_TIME BORN_TIMESTAMP BUYER_ID CONSUME_START_TIME CORRECTION_FLAG DLQ_ORIGIN_MESSAGE_ID "
+        "DLQ_ORIGIN_TOPIC DUP_INFO EXTEND_UNIQ_INFO INSTANCE_ID MAX_OFFSET MAX_RECONSUME_TIMES MIN_OFFSET MQ2_FLAG "
+        "MSG_TYPE POP_CK_OFFSET RECONSUME_TIME TIMER_DELAY_LEVEL TIMER_DEQUEUE_MS TIMER_ENQUEUE_MS "
+        "TIMER_ROLL_TIMES TRANSFER_FLAG".split(),
+    )
+)
 
 CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32: Java keeps a CRC-32 as an int that is not negative
 CRC_DIGITS = 10
@@ -89,9 +116,7 @@ def parse_text(text: str) -> dict[str, str]:
     return properties
 
 
-def format(
-    pairs: Mapping[str, str] | Iterable[tuple[str, str]], trailing_separator: bool = True
-) -> bytes:
+def format(pairs: Mapping[str, str] | Iterable[tuple[str, str]], trailing_separator: bool = True) -> bytes:
     """The bytes of these properties, in this order. Raises InvalidMessage."""
     items = pairs.items() if isinstance(pairs, Mapping) else pairs
     parts = []

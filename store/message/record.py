@@ -193,9 +193,13 @@ class Inspection(NamedTuple):
 
 
 def inspect(
-    view: memoryview | bytes, position: int, physical_offset: int | None, *,
-    check_body_crc: bool, limit: int | None = None,
-) -> Inspection:  # fmt: skip
+    view: memoryview | bytes,
+    position: int,
+    physical_offset: int | None,
+    *,
+    check_body_crc: bool,
+    limit: int | None = None,
+) -> Inspection:
     """Return what lies at `position` of a segment's bytes, which is `physical_offset` of the log.
 
     `view` is the whole segment: a blank record reaches its end. With `limit`, bytes from that position on are not
@@ -370,9 +374,22 @@ def encode(
     family = FAMILIES[sys_flag & HOST_MASK]
     size = family.body_at + len(body) + length.size + len(topic_bytes) + 2 + len(properties)
     fixed = family.fixed.pack(
-        size, magic, zlib.crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical_offset, sys_flag,
-        born_timestamp_ms, born, store_timestamp_ms, store, reconsume_times, prepared_transaction_offset, len(body),
-    )  # fmt: skip
+        size,
+        magic,
+        zlib.crc32(body) & CRC_MASK,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born_timestamp_ms,
+        born,
+        store_timestamp_ms,
+        store,
+        reconsume_times,
+        prepared_transaction_offset,
+        len(body),
+    )
     head = length.pack(len(topic_bytes))
     return b"".join((fixed, body, head, topic_bytes, _INT16.pack(len(properties)), properties))
 

@@ -99,11 +99,18 @@ def received_batch(request: SendRequest, facts: Facts) -> Stored:
     fields = parse_properties(policy, reserved_removed(request.properties, facts))
     fields.put(CLUSTER, facts.cluster_name)
     batch = Stored(
-        topic=request.topic, queue_id=request.queue_id, body=request.body, fields=fields, flag=request.flag,
-        properties=property_text(policy, fields), sys_flag=sys_flag_of(request, request.topic, facts),
-        born_timestamp_ms=request.born_timestamp_ms, born_host=request.born_host, store_host=facts.store_host,
+        topic=request.topic,
+        queue_id=request.queue_id,
+        body=request.body,
+        fields=fields,
+        flag=request.flag,
+        properties=property_text(policy, fields),
+        sys_flag=sys_flag_of(request, request.topic, facts),
+        born_timestamp_ms=request.born_timestamp_ms,
+        born_host=request.born_host,
+        store_host=facts.store_host,
         reconsume_times=request.reconsume_times,
-    )  # fmt: skip
+    )
     if policy.inner_batches and request.topic in facts.batch_topics and UNIQ_KEY in fields:
         count = count_inner(request.body)
         if count > INNER_NUM_MAX:

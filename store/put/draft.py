@@ -90,11 +90,19 @@ def draft_of(stored: Stored, facts: Facts) -> Draft:
     check_sizes(len(stored.body), 0, sum(map(len, pieces)), facts)
     head = _record(replace(wrapped, raw_properties=b""))
     return Draft(
-        topic=stored.topic, queue_id=stored.queue_id, pieces=(head + pieces[0], *pieces[1:]), holes=tuple(kinds),
-        others=others, others_count=stored.is_counted or not facts.policy.multi_dispatch_of_all,
-        others_repeat=facts.policy.multi_dispatch_repeats, is_counted=stored.is_counted, step=_step(stored, facts),
-        properties_at=len(head) - 2, has_crc=facts.appends_crc, record_bytes_max=limit,
-    )  # fmt: skip
+        topic=stored.topic,
+        queue_id=stored.queue_id,
+        pieces=(head + pieces[0], *pieces[1:]),
+        holes=tuple(kinds),
+        others=others,
+        others_count=stored.is_counted or not facts.policy.multi_dispatch_of_all,
+        others_repeat=facts.policy.multi_dispatch_repeats,
+        is_counted=stored.is_counted,
+        step=_step(stored, facts),
+        properties_at=len(head) - 2,
+        has_crc=facts.appends_crc,
+        record_bytes_max=limit,
+    )
 
 
 def draft_of_batch(messages: list[Stored], facts: Facts) -> Draft:
@@ -115,20 +123,33 @@ def _without_holes(messages: list[Stored], facts: Facts, limit: int) -> Draft:
         records.append(record)
     first = messages[0]
     return Draft(
-        topic=first.topic, queue_id=first.queue_id, pieces=(b"".join(records),), is_counted=first.is_counted,
-        step=_step(first, facts), has_crc=facts.appends_crc, records=len(records), record_bytes_max=limit,
-    )  # fmt: skip
+        topic=first.topic,
+        queue_id=first.queue_id,
+        pieces=(b"".join(records),),
+        is_counted=first.is_counted,
+        step=_step(first, facts),
+        has_crc=facts.appends_crc,
+        records=len(records),
+        record_bytes_max=limit,
+    )
 
 
 def _record(stored: Stored) -> bytes:
     assert stored.raw_properties is not None
     return encode(
-        topic=stored.topic, body=stored.body, queue_id=stored.queue_id, flag=stored.flag, sys_flag=stored.sys_flag,
-        born_timestamp_ms=stored.born_timestamp_ms, born_host=stored.born_host, store_host=stored.store_host,
-        reconsume_times=stored.reconsume_times, properties=stored.raw_properties,
+        topic=stored.topic,
+        body=stored.body,
+        queue_id=stored.queue_id,
+        flag=stored.flag,
+        sys_flag=stored.sys_flag,
+        born_timestamp_ms=stored.born_timestamp_ms,
+        born_host=stored.born_host,
+        store_host=stored.store_host,
+        reconsume_times=stored.reconsume_times,
+        properties=stored.raw_properties,
         prepared_transaction_offset=stored.prepared_transaction_offset,
         magic=MAGIC_V2 if len(stored.topic) > MAX_TOPIC_BYTES else MAGIC_V1,
-    )  # fmt: skip
+    )
 
 
 def _step(stored: Stored, facts: Facts) -> int:
@@ -180,6 +201,7 @@ def _split(fields: JavaMap, holes: dict[str, Hole], facts: Facts) -> tuple[list[
         else:
             text += value
     return [*texts, text + (PAIR_SEPARATOR if facts.policy.trailing_separator else "")], kinds
+
 
 def starts_of(records: bytes) -> Iterator[int]:
     """Yield the position of each of several records."""

@@ -35,7 +35,12 @@ def offset_moved(event: MovedOffset, broker_name: str, facts: Facts, now_ms: int
         "offsetRequest": event.requested,
     }  # fmt: skip
     return Stored(
-        topic=OFFSET_MOVED_TOPIC, queue_id=0, body=fastjson.dumps(body).encode("utf-8", "replace"), fields=fields,
-        properties=property_text(facts.policy, fields), born_timestamp_ms=now_ms, born_host=facts.store_host,
+        topic=OFFSET_MOVED_TOPIC,
+        queue_id=0,
+        body=fastjson.dumps(body).encode("utf-8", "replace"),
+        fields=fields,
+        properties=property_text(facts.policy, fields),
+        born_timestamp_ms=now_ms,
+        born_host=facts.store_host,
         store_host=facts.store_host,
-    )  # fmt: skip
+    )

@@ -52,9 +52,18 @@ from store.put.policy import Facts, parse_properties, property_text, text_bytes
 
 TIMER = "timer"  # the field that is wrong in a message with a time of its own
 TIMERS = (TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS)
-POLICY_PROPERTIES = frozenset((  # what makes a broker do more to a message than to add properties
-    WAIT, POP_CHECK, TRANSACTION_PREPARED, PROPERTY_CRC, INNER_NUM, DELAY, MULTI_DISPATCH, *TIMERS,
-))  # fmt: skip
+POLICY_PROPERTIES = frozenset(
+    (  # what makes a broker do more to a message than to add properties
+        WAIT,
+        POP_CHECK,
+        TRANSACTION_PREPARED,
+        PROPERTY_CRC,
+        INNER_NUM,
+        DELAY,
+        MULTI_DISPATCH,
+        *TIMERS,
+    )
+)
 INT_MIN, INT_MAX, LONG_MAX = -(1 << 31), (1 << 31) - 1, (1 << 63) - 1
 
 
@@ -145,10 +154,18 @@ def received(request: SendRequest, facts: Facts, unique_key: str) -> Stored:
     if wait is not None:
         fields.put(WAIT, wait)
     stored = Stored(
-        topic=topic, queue_id=queue_id, body=request.body, properties=text, fields=fields,
-        sys_flag=sys_flag_of(request, topic, facts), flag=request.flag, born_timestamp_ms=request.born_timestamp_ms,
-        born_host=request.born_host, store_host=facts.store_host, reconsume_times=request.reconsume_times,
-    )  # fmt: skip
+        topic=topic,
+        queue_id=queue_id,
+        body=request.body,
+        properties=text,
+        fields=fields,
+        sys_flag=sys_flag_of(request, topic, facts),
+        flag=request.flag,
+        born_timestamp_ms=request.born_timestamp_ms,
+        born_host=request.born_host,
+        store_host=facts.store_host,
+        reconsume_times=request.reconsume_times,
+    )
     return half_message(stored, facts) if is_half(fields, stored.reconsume_times, facts) else stored
 
 
@@ -210,9 +227,7 @@ def _moved(stored: Stored, topic: str, queue_id: int, facts: Facts) -> Stored:
     """Move a message to another queue for the time being; its own is kept in properties, which are written anew."""
     stored.fields.put(REAL_TOPIC, stored.topic)
     stored.fields.put(REAL_QUEUE_ID, str(stored.queue_id))
-    return replace(
-        stored, topic=topic, queue_id=queue_id, properties=property_text(facts.policy, stored.fields)
-    )
+    return replace(stored, topic=topic, queue_id=queue_id, properties=property_text(facts.policy, stored.fields))
 
 
 def hooked(stored: Stored, facts: Facts) -> Stored:

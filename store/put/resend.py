@@ -40,11 +40,18 @@ def copy_of(message: Message, facts: Facts) -> Stored:
     """A stored message as a broker reads it, to write it again."""
     fields = parse_properties(facts.policy, java_text(message.properties_raw))
     return Stored(
-        topic=message.topic, queue_id=message.queue_id, body=bytes(message.body), fields=fields,
-        properties=property_text(facts.policy, fields), sys_flag=message.sys_flag, flag=message.flag,
-        born_timestamp_ms=message.born_timestamp_ms, born_host=message.born_host, store_host=message.store_host,
+        topic=message.topic,
+        queue_id=message.queue_id,
+        body=bytes(message.body),
+        fields=fields,
+        properties=property_text(facts.policy, fields),
+        sys_flag=message.sys_flag,
+        flag=message.flag,
+        born_timestamp_ms=message.born_timestamp_ms,
+        born_host=message.born_host,
+        store_host=message.store_host,
         reconsume_times=message.reconsume_times,
-    )  # fmt: skip
+    )
 
 
 def _real_queue(fields: JavaMap) -> tuple[str, int]:
@@ -61,9 +68,12 @@ def committed(half: Message, facts: Facts) -> Stored:
     for name in (REAL_TOPIC, REAL_QUEUE_ID, TRANSACTION_PREPARED):  # after the string was written
         stored.fields.pop(name, None)
     return replace(
-        stored, topic=topic, queue_id=queue_id, prepared_transaction_offset=half.physical_offset,
+        stored,
+        topic=topic,
+        queue_id=queue_id,
+        prepared_transaction_offset=half.physical_offset,
         sys_flag=stored.sys_flag & ~TRANSACTION_MASK | SysFlag.TRANSACTION_COMMIT,
-    )  # fmt: skip
+    )
 
 
 def check_half(half: Message, producer_group: str | None) -> None:
@@ -79,10 +89,15 @@ def op_message(queue_id: int, offsets: str, facts: Facts, now_ms: int) -> Stored
     """The message that says which half messages of a queue are done with: their offsets, as `op_offsets` makes them."""
     fields = JavaMap(NEW_MAP_CAPACITY, [(TAGS, OP_TAG), (WAIT, "true")])
     return Stored(
-        topic=OP_TOPIC, queue_id=queue_id, body=offsets.encode(), fields=fields,
-        properties=property_text(facts.policy, fields), born_timestamp_ms=now_ms, born_host=facts.store_host,
+        topic=OP_TOPIC,
+        queue_id=queue_id,
+        body=offsets.encode(),
+        fields=fields,
+        properties=property_text(facts.policy, fields),
+        born_timestamp_ms=now_ms,
+        born_host=facts.store_host,
         store_host=facts.store_host,
-    )  # fmt: skip
+    )
 
 
 def op_offsets(queue_offset: int, facts: Facts) -> str:
@@ -111,9 +126,7 @@ def given_up_half(half: Message, facts: Facts, check_times: int | None = None) -
     stored = copy_of(half, facts)
     if check_times is not None:
         stored.fields.put(CHECK_TIMES, str(check_times))
-    return replace(
-        stored, topic=CHECK_MAX_TOPIC, queue_id=0, properties=property_text(facts.policy, stored.fields)
-    )
+    return replace(stored, topic=CHECK_MAX_TOPIC, queue_id=0, properties=property_text(facts.policy, stored.fields))
 
 
 def resumed_half(half: Message, facts: Facts) -> Stored:
@@ -161,7 +174,10 @@ def sent_back(message: Message, request: SendBack, facts: Facts) -> Stored:
     if not fields.get(ORIGIN_MESSAGE_ID, "").strip():
         fields.put(ORIGIN_MESSAGE_ID, message.message_id)
     return replace(
-        stored, topic=topic, queue_id=queue_id, properties=property_text(facts.policy, fields),
+        stored,
+        topic=topic,
+        queue_id=queue_id,
+        properties=property_text(facts.policy, fields),
         store_host=stored.store_host if facts.policy.keeps_store_host else facts.store_host,
         reconsume_times=message.reconsume_times + 1,
-    )  # fmt: skip
+    )

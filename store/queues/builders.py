@@ -87,9 +87,14 @@ class PlainBuilder(_Builder):
     """A consume queue, with its extension if it has one."""
 
     def __init__(
-        self, files: ConsumeQueue, from_offset: int, lanes: Lanes, name: tuple[bytes, int], expired: Expired,
+        self,
+        files: ConsumeQueue,
+        from_offset: int,
+        lanes: Lanes,
+        name: tuple[bytes, int],
+        expired: Expired,
         ext: QueueExt | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The queue is as the records below `from_offset` left it; entries behind that are written again."""
         self.files, self._ext, self._expired = files, ext, expired
         end = files.end_below(from_offset)

@@ -258,7 +258,6 @@ class ConsumeQueue:
         return int(good.argmin()) if not good.all() else len(good)
 
 
-
 def _count_below(entries: Entries, physical_offset: int) -> int:
     """Return how many entries from the file's beginning are there and lie below `physical_offset`, by bisection."""
     low, high = 0, len(entries)

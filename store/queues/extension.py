@@ -36,7 +36,6 @@ SAME_TIME_MAX = 4096  # units of one store time that are looked through for a re
 _UNIT = struct.Struct(">hqqh")
 
 
-
 class ExtUnit(NamedTuple):
     """A unit and where it lies, in bytes from the queue's beginning."""
 

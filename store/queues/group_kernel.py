@@ -100,9 +100,19 @@ def enter_lanes(lanes: Words, names: Bytes, places: Words, first: int, until: in
 
 @bare_kernel
 def group_rows(
-    array: Bytes, rows: Words, count: int, base_offset: int, table: Words, groups: Words, entries: Bytes,
-    lanes: Words, names: Bytes, places: Words, budget: int, state: Words,
-) -> None:  # fmt: skip
+    array: Bytes,
+    rows: Words,
+    count: int,
+    base_offset: int,
+    table: Words,
+    groups: Words,
+    entries: Bytes,
+    lanes: Words,
+    names: Bytes,
+    places: Words,
+    budget: int,
+    state: Words,
+) -> None:
     """Sort the first `count` rows into entries: all of a queue together, in the log's order; see Grouping.
 
     `table`: at least twice `count` words, a power of two; `groups`: a row per queue, STARTS_AT in entries;

@@ -120,20 +120,29 @@ class _Grouped:
         start = int(group[Group.STARTS_AT])
         return Share(
             self._entries[start : start + int(group[Group.ENTRIES])],
-            int(group[Group.FIRST_QUEUE_OFFSET]), bool(group[Group.DENSE]),
+            int(group[Group.FIRST_QUEUE_OFFSET]),
+            bool(group[Group.DENSE]),
             lambda: self.rows_of(number)[:, Row.QUEUE_OFFSET],
             lambda: self.rows_of(number)[:, Row.STORE_TIMESTAMP],
-        )  # fmt: skip
+        )
 
 
 class QueueSet:
     """Queues by name, and where each ends. One process at a time."""
 
     def __init__(
-        self, consumequeue: Path, file_bytes: int, kinds: QueueKinds, report: Callable[[str], None], *,
-        refuse_gaps: bool, batch_root: Path | None = None, ends: EndsTable | None = None, open_max: int = 0,
+        self,
+        consumequeue: Path,
+        file_bytes: int,
+        kinds: QueueKinds,
+        report: Callable[[str], None],
+        *,
+        refuse_gaps: bool,
+        batch_root: Path | None = None,
+        ends: EndsTable | None = None,
+        open_max: int = 0,
         rows_max: int = ROWS_MAX,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`open_max`: so many files of queues stay open, and so few queues are opened in a turn that it is short."""
         self._ends, self._end_words = ends, np.zeros(0, np.int64) if ends is None else ends.next_offsets
         self._batch_root = batch_root or consumequeue.parent / BATCH_QUEUES
@@ -205,9 +214,19 @@ class QueueSet:
         if special is not None and lanes.open_max:
             rows = rows[:FURTHER_ROWS]
         group_kernel.group_rows(
-            segment.array, rows, len(rows), segment.base_offset, self._table, self._groups, self._entries,
-            lanes.words, lanes.names, lanes.places, self.opening.budget, self._state,
-        )  # fmt: skip
+            segment.array,
+            rows,
+            len(rows),
+            segment.base_offset,
+            self._table,
+            self._groups,
+            self._entries,
+            lanes.words,
+            lanes.names,
+            lanes.places,
+            self.opening.budget,
+            self._state,
+        )
         if special is None and lanes.open_max:
             error = group_kernel.put_groups(
                 rows, segment.base_offset, self._groups, self._entries, lanes.words, self._end_words, self._state
@@ -320,9 +339,12 @@ class QueueSet:
             if isinstance(self._builders.get((topic, row[Row.QUEUE_ID])), BatchBuilder):
                 continue  # RocketMQ does it for plain queues only
             others = targets(
-                java_text(topic), row[Row.QUEUE_ID], _properties_of(segment, row),
-                lmq=self._kinds.lmq, rules=self._kinds.rules,
-            )  # fmt: skip
+                java_text(topic),
+                row[Row.QUEUE_ID],
+                _properties_of(segment, row),
+                lmq=self._kinds.lmq,
+                rules=self._kinds.rules,
+            )
             if others is None:
                 self._report(f"record at {where}: its further queues and their offsets do not match")
             for name, queue_id, queue_offset in others or ():
@@ -373,10 +395,15 @@ def _in_turn(builder: Builder, own: Share, further: list[tuple[int, int, int, in
     """A queue that gets messages of its own and others' at once: one by one, in the log's order."""
     offsets, times = own.queue_offsets(), own.store_timestamps_ms()
     parts = [
-        Share(own.entries[at : at + 1], int(offsets[at]), False, lambda at=at: offsets[at : at + 1],  # type: ignore[misc]
-              lambda at=at: times[at : at + 1])  # type: ignore[misc]
+        Share(
+            own.entries[at : at + 1],
+            int(offsets[at]),
+            False,
+            lambda at=at: offsets[at : at + 1],  # type: ignore[misc]
+            lambda at=at: times[at : at + 1],  # type: ignore[misc]
+        )
         for at in range(len(own.entries))
-    ]  # fmt: skip
+    ]
     parts += [_further_share([entry]) for entry in further]
     parts.sort(key=lambda share: int(share.entries[0]["physical_offset"]))
     return [(builder, share) for share in parts]

@@ -36,9 +36,7 @@ class Totals:
     last_physical_offset: int | None = None  # of the last record that has an entry
 
 
-def totals(
-    root: Path, file_bytes: int, physical_offset: int, between: Callable[[], object] = lambda: None
-) -> Totals:
+def totals(root: Path, file_bytes: int, physical_offset: int, between: Callable[[], object] = lambda: None) -> Totals:
     """Count the entries of records below `physical_offset`; files of another length count as none.
 
     `between` is called before each queue.

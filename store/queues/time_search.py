@@ -94,9 +94,7 @@ def offset_by_entries(
     return min(max(queue_offset, min_offset), end)
 
 
-def _by_entries(
-    file: QueueFile | None, min_offset: int, timestamp_ms: int, log: Log, boundary: Boundary
-) -> int:
+def _by_entries(file: QueueFile | None, min_offset: int, timestamp_ms: int, log: Log, boundary: Boundary) -> int:
     """Search one file's entries by bisection, like binarySearchInQueueByTime."""
     if file is None or not len(file.entries):
         return 0
@@ -118,9 +116,7 @@ def _by_entries(
     return file.first + hit
 
 
-def _file_by_time(
-    files: Sequence[QueueFile], timestamp_ms: int, log: Log, boundary: Boundary
-) -> QueueFile | None:
+def _file_by_time(files: Sequence[QueueFile], timestamp_ms: int, log: Log, boundary: Boundary) -> QueueFile | None:
     """Return the file to search, like getConsumeQueueMappedFileByTime; None without one."""
     if boundary is Boundary.LOWER:
         for file in files[:-1]:

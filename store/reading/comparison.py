@@ -35,9 +35,7 @@ class Comparison:
         return max(0, self.end - self.start)
 
 
-def compare(
-    left: LogReader, right: LogReader, on_progress: Callable[[int, int], None] | None = None
-) -> Comparison:  # fmt: skip
+def compare(left: LogReader, right: LogReader, on_progress: Callable[[int, int], None] | None = None) -> Comparison:
     """Compare the range that both hold; how much is done is said in bytes."""
     start, end = max(left.min_offset, right.min_offset), min(left.max_offset, right.max_offset)
     if left.files is None or right.files is None or start >= end:

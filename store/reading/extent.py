@@ -119,7 +119,11 @@ def tell_unreached(error: Exception) -> None:
 
 
 def readable_range(
-    store_root: Path | str, *, check_crc: bool = True, accept_rot: bool = False, beyond_rot: bool = False,
+    store_root: Path | str,
+    *,
+    check_crc: bool = True,
+    accept_rot: bool = False,
+    beyond_rot: bool = False,
     named: list[tuple[int, int]] | None = None,
 ) -> Range:
     """The range to read now; it only grows while a broker runs. `named`: the log's files, where they are known.

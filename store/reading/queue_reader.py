@@ -72,9 +72,15 @@ class QueueReader:
     """One queue. `ext_file_bytes`: of its extension, 0 where it has none."""
 
     def __init__(
-        self, maps: FileMaps, directory: Path, file_bytes: int, *, unit_bytes: int = ENTRY_BYTES,
-        ext_directory: Path | None = None, ext_file_bytes: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        maps: FileMaps,
+        directory: Path,
+        file_bytes: int,
+        *,
+        unit_bytes: int = ENTRY_BYTES,
+        ext_directory: Path | None = None,
+        ext_file_bytes: int = 0,
+    ) -> None:
         self._maps, self._directory, self._file_bytes, self.unit_bytes = maps, directory, file_bytes, unit_bytes
         self._at = os.fspath(directory)
         self._ext = QueueExt(ext_directory, ext_file_bytes) if ext_directory is not None and ext_file_bytes else None

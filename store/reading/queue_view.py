@@ -76,7 +76,7 @@ class QueueView:
 
     def __init__(
         self, directory: Path | None, log: SegmentFiles, limits: Limits, rules: QueueRules, *, is_batch: bool = False
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._directory, self._log, self._limits, self._rules = directory, log, limits, rules
         self._is_batch = is_batch
 

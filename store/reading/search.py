@@ -44,9 +44,12 @@ class Finder:
     """Asks one store. `dispatched_to` is how far a running broker has brought the index."""
 
     def __init__(
-        self, reader: LogReader, dispatched_to: int | None = None, hint: Geometry | None = None,
+        self,
+        reader: LogReader,
+        dispatched_to: int | None = None,
+        hint: Geometry | None = None,
         scan_bytes_max: int = SCAN_BYTES_MAX,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._reader, self._dispatched_to, self._scan_bytes_max = reader, dispatched_to, scan_bytes_max
         paths = index_files(reader.directory.index)
         hints = [hint] if hint is not None else []

@@ -27,9 +27,7 @@ class Step(NamedTuple):
     inspection: Inspection
 
 
-def walk(
-    files: SegmentFiles, start: int, end: int | None = None, *, check_body_crc: bool = False
-) -> Iterator[Step]:
+def walk(files: SegmentFiles, start: int, end: int | None = None, *, check_body_crc: bool = False) -> Iterator[Step]:
     """Yield every record and blank record from `start`, a record's first byte, below `end`.
 
     The last step is of another kind (end of log, corrupt, incomplete) unless `end` or the last segment's end is

@@ -40,12 +40,20 @@ class Dispatcher:
     """Queues by name, and where each ends. One process at a time."""
 
     def __init__(
-        self, segment_files: SegmentFiles, consumequeue: Path, file_bytes: int, *, refuse_gaps: bool = False,
+        self,
+        segment_files: SegmentFiles,
+        consumequeue: Path,
+        file_bytes: int,
+        *,
+        refuse_gaps: bool = False,
         index: IndexService | None = None,
         on_rows: Callable[[Bytes, int, Words, int], None] | None = None,
-        kinds: QueueKinds = PLAIN_QUEUES, batch_root: Path | None = None, ends: EndsTable | None = None,
-        open_max: int = 0, rows_max: int = 0,
-    ) -> None:  # fmt: skip
+        kinds: QueueKinds = PLAIN_QUEUES,
+        batch_root: Path | None = None,
+        ends: EndsTable | None = None,
+        open_max: int = 0,
+        rows_max: int = 0,
+    ) -> None:
         """`refuse_gaps`: raise QueueGap, nothing written, when a queue lacks entries before a record's (recovery asks,
         because the log may still have them). Else entries go to the queue's end, as RocketMQ does it.
         `kinds`: which queues there are besides the plain ones; their directories stand beside `consumequeue`, batch
@@ -57,9 +65,17 @@ class Dispatcher:
         self._segments, self._index = segment_files, index
         self.findings: list[str] = []
         self._new_queues = partial(
-            QueueSet, consumequeue, file_bytes, kinds, self._report, refuse_gaps=refuse_gaps, batch_root=batch_root,
-            ends=ends, open_max=open_max, rows_max=rows_max or BATCH_ROWS,
-        )  # fmt: skip
+            QueueSet,
+            consumequeue,
+            file_bytes,
+            kinds,
+            self._report,
+            refuse_gaps=refuse_gaps,
+            batch_root=batch_root,
+            ends=ends,
+            open_max=open_max,
+            rows_max=rows_max or BATCH_ROWS,
+        )
         self._queues = self._new_queues()
         usual = kinds.delays_ms == DELAYS_MS  # which the scan knows
         self._delays_ms = None if usual else np.array(kinds.delays_ms, np.int64)

@@ -26,9 +26,14 @@ ROWS = 32768
 
 
 def recover_index(
-    index: IndexService, files: SegmentFiles, log_range: tuple[int, int], checkpoint: Checkpoint, *, clean: bool,
+    index: IndexService,
+    files: SegmentFiles,
+    log_range: tuple[int, int],
+    checkpoint: Checkpoint,
+    *,
+    clean: bool,
     same_boot: bool = False,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Bring the index to the end of a log that holds that range; what was found. Raises OSError."""
     recovery = _IndexRecovery(index, files, *log_range)
     recovery.run(checkpoint, clean=clean, same_boot=same_boot)

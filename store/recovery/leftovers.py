@@ -78,9 +78,19 @@ class Leftovers:
                 limit = min(end - base, segment.size_bytes)
                 reached, count, stop = kernel.scan(segment.array, self._known_to - base, limit, base, rows)
                 group_kernel.group_rows(
-                    segment.array, rows, count, base, table, groups, entries,
-                    lanes.words, lanes.names, lanes.places, NO_BUDGET, state,
-                )  # fmt: skip
+                    segment.array,
+                    rows,
+                    count,
+                    base,
+                    table,
+                    groups,
+                    entries,
+                    lanes.words,
+                    lanes.names,
+                    lanes.places,
+                    NO_BUDGET,
+                    state,
+                )
                 for group in groups[: state[Grouping.QUEUES]]:
                     row = rows[group[Group.FIRST_ROW]]
                     at, size = int(row[Row.TOPIC_AT]), int(row[Row.TOPIC_BYTES])

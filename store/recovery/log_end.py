@@ -121,9 +121,16 @@ def first_record_to_walk(files: SegmentFiles, base: int, floor: int) -> int:
 
 
 def find_end(
-    files: SegmentFiles, bases: Sequence[int], start: int, check_crc: bool, whole_to: int = 0, *,
-    power_cut: bool = False, stored_before_ms: int = 0, queue_end: QueueEnd = no_queues,
-) -> LogEnd:  # fmt: skip
+    files: SegmentFiles,
+    bases: Sequence[int],
+    start: int,
+    check_crc: bool,
+    whole_to: int = 0,
+    *,
+    power_cut: bool = False,
+    stored_before_ms: int = 0,
+    queue_end: QueueEnd = no_queues,
+) -> LogEnd:
     """Walk from the record at `start` to the end of the records; those below `whole_to` came there as they were put.
 
     A body has a CRC, topic and properties have none. So above `whole_to` the last record is not taken for whole when

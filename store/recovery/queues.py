@@ -85,9 +85,7 @@ class QueueRecovery:
                 continue
             if end < held:
                 self._rebuild = f"{queue.directory}: entry {end} is damaged"
-            elif not self._is_further(topic) and not _names_its_record(
-                queue, end, topic, queue_id, files, min_offset
-            ):
+            elif not self._is_further(topic) and not _names_its_record(queue, end, topic, queue_id, files, min_offset):
                 self._rebuild = f"{queue.directory}: entry {end - 1} belongs to another queue"
         if self._power_cut and self._kinds.ext_file_bytes:
             self._cut_extensions(on_disk)
@@ -129,9 +127,7 @@ class QueueRecovery:
         self.remove_all(self._rebuild, min_offset)
         self._dispatch(files, min_offset, max_offset, refuse_gaps=False, is_anew=True)
 
-    def _dispatch(
-        self, files: SegmentFiles, start: int, end: int, *, refuse_gaps: bool, is_anew: bool = False
-    ) -> None:  # fmt: skip
+    def _dispatch(self, files: SegmentFiles, start: int, end: int, *, refuse_gaps: bool, is_anew: bool = False) -> None:
         dispatcher = Dispatcher(files, self.root, self._file_bytes, refuse_gaps=refuse_gaps, kinds=self._kinds)
         if is_anew:
             dispatcher.skip_to(start)  # where kept entries and the log's numbers do not fit together, the log counts
@@ -225,7 +221,7 @@ def _beside(root: Path) -> Path:
 
 def _names_its_record(
     queue: ConsumeQueue, end: int, topic: str, queue_id: int, files: SegmentFiles, min_offset: int
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether the last entry points at a record of this queue with that size. True when it points nowhere, or below
     the log: the queue has rested since."""
     entry = queue.last_entry(end) if end else None
@@ -261,5 +257,3 @@ def queue_end_below(root: Path, file_bytes: int | None, topic: str, queue_id: in
         return ConsumeQueue.open(root / topic / str(queue_id), file_bytes).end_below(physical_offset)
     except QueueFileMismatch:
         return 0
-
-

@@ -119,9 +119,13 @@ def rot_of(end: LogEnd, flushed_floor: int) -> BitRot:
 
 
 def recover_read_only(
-    directory: StoreDirectory | Path | str, segment_bytes: int | None = None, *,
-    check_crc: bool = True, beyond_rot: bool = False, named: list[tuple[int, int]] | None = None,
-) -> Recovered:  # fmt: skip
+    directory: StoreDirectory | Path | str,
+    segment_bytes: int | None = None,
+    *,
+    check_crc: bool = True,
+    beyond_rot: bool = False,
+    named: list[tuple[int, int]] | None = None,
+) -> Recovered:
     """The same decision on a store that nobody serves, writing nothing; bit rot is in `rot`, the log ends before it.
 
     `named`: the log's files, where the caller has just listed them. With `beyond_rot` the end is behind all rot, for
@@ -164,10 +168,18 @@ def _end_behind(end: LogEnd, trust: _Trust, find_end: Callable[[int], LogEnd]) -
 
 
 def recover(
-    directory: StoreDirectory, segment_bytes: int, cq_bytes: int, *, clean: bool | None = None,
-    checkpoint: Checkpoint | None = None, check_crc: bool = True, last: LastRun | None = None, is_slave: bool = False,
-    index: IndexService | None = None, kinds: QueueKinds = PLAIN_QUEUES,
-) -> Recovered:  # fmt: skip
+    directory: StoreDirectory,
+    segment_bytes: int,
+    cq_bytes: int,
+    *,
+    clean: bool | None = None,
+    checkpoint: Checkpoint | None = None,
+    check_crc: bool = True,
+    last: LastRun | None = None,
+    is_slave: bool = False,
+    index: IndexService | None = None,
+    kinds: QueueKinds = PLAIN_QUEUES,
+) -> Recovered:
     """Make the store whole, before its broker's processes start; the caller holds its lock.
 
     `clean`, `checkpoint` and `last` are read from the directory when not given. `is_slave`: what wrote here last may
@@ -210,9 +222,15 @@ def recover(
         checkpoint_file.write(directory.checkpoint, replace(file_checkpoint.as_rocketmqs(), flushed_offset=bases[0]))
     log_begin.note(directory.root, bases[0])
     return Recovered(
-        bases[0], end.offset, end.offset, queues.ends(end.offset), findings + queues.findings,
-        sum(part.end - part.start for part in end.dirty), None, end.records,
-    )  # fmt: skip
+        bases[0],
+        end.offset,
+        end.offset,
+        queues.ends(end.offset),
+        findings + queues.findings,
+        sum(part.end - part.start for part in end.dirty),
+        None,
+        end.records,
+    )
 
 
 def _without_queues(directory: StoreDirectory, log_bytes: int) -> list[str]:
@@ -248,9 +266,14 @@ def _finder(
 ) -> Callable[[int], LogEnd]:
     """`log_end.find_end` of this log, from a record on."""
     return partial(
-        log_end.find_end, files, bases, check_crc=check_crc, whole_to=trust.whole_to, power_cut=trust.power_cut,
+        log_end.find_end,
+        files,
+        bases,
+        check_crc=check_crc,
+        whole_to=trust.whole_to,
+        power_cut=trust.power_cut,
         queue_end=queue_end,
-    )  # fmt: skip
+    )
 
 
 def zero(files: SegmentFiles, dirty: Sequence[Dirty]) -> None:

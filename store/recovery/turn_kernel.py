@@ -31,12 +31,29 @@ class Done(IntEnum):
 
 @kernel
 def take(
-    start: int, limit: int,
-    array: Bytes, base_offset: int, rows: Words, passed_on: int, turn: Words,
-    table: Words, groups: Words, entries: Bytes, lanes: Words, names: Bytes, places: Words, queue_ends: Words,
-    budget: int, grouping: Words,
-    keys: Words, key_ends: Words, index: Bytes, slots: int, entries_max: int, put: Words,
-) -> None:  # fmt: skip
+    start: int,
+    limit: int,
+    array: Bytes,
+    base_offset: int,
+    rows: Words,
+    passed_on: int,
+    turn: Words,
+    table: Words,
+    groups: Words,
+    entries: Bytes,
+    lanes: Words,
+    names: Bytes,
+    places: Words,
+    queue_ends: Words,
+    budget: int,
+    grouping: Words,
+    keys: Words,
+    key_ends: Words,
+    index: Bytes,
+    slots: int,
+    entries_max: int,
+    put: Words,
+) -> None:
     """Take the records from `start` on, as `scan` does. `passed_on`: bits of SPECIAL that end it at SCANNED.
 
     `slots`: of the index file, 0 where there is no index.

@@ -72,9 +72,9 @@ class Bound:
 
     def encode(self, magic: bytes) -> bytes:
         """Return the bytes of the journal."""
-        parts = [HEAD.pack(
-            magic, self.offset, len(self.data), self.first_base, self.before, self.behind, len(self.sums)
-        )]  # fmt: skip
+        parts = [
+            HEAD.pack(magic, self.offset, len(self.data), self.first_base, self.before, self.behind, len(self.sums))
+        ]
         for base, sums in self.sums.items():
             parts += [PART.pack(base, len(sums)), sums.astype(SUM).tobytes()]
         said = b"".join([*parts, self.data])
@@ -106,8 +106,11 @@ class Journal:
             log.warning(
                 "%s: an interrupted change of the log cannot be finished: %s. The log was not changed. The journal is"
                 " now %s: run `slipstream log verify`, repeat the command if you still want the change, then"
-                " remove that file", self._path, why, set_aside.set_aside(self._path).name,
-            )  # fmt: skip
+                " remove that file",
+                self._path,
+                why,
+                set_aside.set_aside(self._path).name,
+            )
             return None
         self._do(change, bound)
         return bound

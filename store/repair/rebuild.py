@@ -58,9 +58,13 @@ def locked(directory: StoreDirectory) -> Iterator[None]:
 
 
 def rebuild_queues(
-    directory: StoreDirectory, on_progress: Progress, topic: str | None = None, queue_id: int | None = None,
-    file_bytes: int | None = None, delays_ms: tuple[int, ...] = DELAYS_MS,
-) -> Rebuilt:  # fmt: skip
+    directory: StoreDirectory,
+    on_progress: Progress,
+    topic: str | None = None,
+    queue_id: int | None = None,
+    file_bytes: int | None = None,
+    delays_ms: tuple[int, ...] = DELAYS_MS,
+) -> Rebuilt:
     """Build the queues of that topic and queue id, or all, of every kind that there is; delays by these levels.
 
     Units of extensions that are there stay where they are. Raises BitRot, MissingSegment, OSError.
@@ -72,10 +76,12 @@ def rebuild_queues(
     done = Rebuilt()
     kinds = replace(kinds_found(directory.root, line_of_store(directory.root).queues), delays_ms=delays_ms)
     dispatcher = Dispatcher(
-        files, building,
+        files,
+        building,
         file_bytes or queue_file_bytes(directory.consumequeue) or file_bytes_of(DEFAULT_QUEUE_FILE_BYTES),
-        kinds=kinds, batch_root=batches,
-    )  # fmt: skip
+        kinds=kinds,
+        batch_root=batches,
+    )
     try:
         offset = low
         while offset < high:

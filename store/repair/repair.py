@@ -300,7 +300,21 @@ def _sound_end(segment: Segment, position: int) -> int:
     stop = CheckStop.PAUSE
     while stop == CheckStop.PAUSE:
         position, stop, _ = kernel.check(
-            segment.array, position, segment.size_bytes, segment.size_bytes, segment.base_offset, 0,
-            nothing, queues, names, counts, nothing, matched, nothing, state, parts, events,
-        )  # fmt: skip
+            segment.array,
+            position,
+            segment.size_bytes,
+            segment.size_bytes,
+            segment.base_offset,
+            0,
+            nothing,
+            queues,
+            names,
+            counts,
+            nothing,
+            matched,
+            nothing,
+            state,
+            parts,
+            events,
+        )
     return int(position)

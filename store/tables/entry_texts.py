@@ -25,9 +25,12 @@ class EntryTexts(Generic[Key]):
     """Texts of a table. `keys` is the table, `name` an entry's key in JSON, `pieces` its text in parts or None."""
 
     def __init__(
-        self, keys: Callable[[], Mapping[Key, Any]], name: Callable[[Key], str],
-        pieces: Callable[[Key], Iterable[str] | None], capacity: int,
-    ) -> None:  # fmt: skip
+        self,
+        keys: Callable[[], Mapping[Key, Any]],
+        name: Callable[[Key], str],
+        pieces: Callable[[Key], Iterable[str] | None],
+        capacity: int,
+    ) -> None:
         self._keys, self._name, self._pieces, self._capacity = keys, name, pieces, capacity
         self._texts: dict[Key, str] = {}
         self._stale: dict[Key, bool] = dict.fromkeys(keys(), True)  # in the order of their coming; whether it is there

@@ -25,9 +25,7 @@ TEXT_OR_BARE_KEY = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([{,]\s*+)(-?\w++)(?=\s*+:
 NUMBER = r"-?(?:0|[1-9][0-9]{0,17}+)"  # of what is read at once: within Java's long whatever its digits are
 NUMBERS = rf"\{{[ \t\n\r]*+({NUMBER}:{NUMBER}(?:,{NUMBER}:{NUMBER})*+)[ \t\n\r]*+\}}"  # as a map of offsets is written
 ONLY_NUMBERS = re.compile(NUMBERS)
-TEXT_OR_FORM = re.compile(
-    rf"{NUMBERS}|{TEXT_OR_BARE_KEY.pattern}" r"|(\[)(?=\n\s*+[^\s\]])", re.DOTALL
-)  # fmt: skip
+TEXT_OR_FORM = re.compile(rf"{NUMBERS}|{TEXT_OR_BARE_KEY.pattern}" r"|(\[)(?=\n\s*+[^\s\]])", re.DOTALL)
 ON_LINES = "[\n"  # what a list that has lines begins with
 SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")  # perhaps a lone one, which no UTF-8 can say
 MARK = f"\0{os.urandom(8).hex()}"  # before a bare integer, and first in a list with lines: nobody can write it
@@ -67,7 +65,7 @@ NESTED = frozenset({dict, list, LineList})  # what reading makes that holds more
 
 def loads(
     content: bytes | memoryview | str, what: str = "JSON", bytes_max: int = BYTES_MAX, *, as_written: bool = False
-) -> Any:  # fmt: skip
+) -> Any:
     """The value that `content` (named `what` in errors) holds. Raises MalformedJson; of equal keys the last counts.
 
     `as_written`: bare integer keys are int, lists with lines are LineList, fractions are Decimal. What no answer of

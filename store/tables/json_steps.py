@@ -39,7 +39,7 @@ Steps = Generator[int, None, tuple[Any, int]]  # how many characters each step r
 
 def loads_in_steps(
     content: bytes | memoryview, what: str = "JSON", bytes_max: int = BYTES_MAX
-) -> Generator[int, None, Any]:  # fmt: skip
+) -> Generator[int, None, Any]:
     """The value that `content` (named `what` in errors) holds. Raises MalformedJson; of equal keys the last counts."""
     if len(content) > bytes_max:
         raise MalformedJson(what, f"it has {len(content)} bytes, more than the {bytes_max} that are read")

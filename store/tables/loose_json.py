@@ -18,9 +18,19 @@ NUMBER = re.compile(r"([+-]?[0-9]++)(\.[0-9]*+)?([eE][+-]?[0-9]++)?+([LSBFD])?")
 NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*+|-?[0-9]++")
 ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 ESCAPED = {
-    "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "F": "\f", "r": "\r", '"': '"', "'": "'", "/": "/",
-    "\\": "\\", **{str(number): chr(number) for number in range(8)},
-}  # fmt: skip
+    "b": "\b",
+    "t": "\t",
+    "n": "\n",
+    "v": "\v",
+    "f": "\f",
+    "F": "\f",
+    "r": "\r",
+    '"': '"',
+    "'": "'",
+    "/": "/",
+    "\\": "\\",
+    **{str(number): chr(number) for number in range(8)},
+}
 WORDS: Final = {"true": True, "false": False, "null": None, "undefined": None, "NaN": None}
 LISTS = ("Set", "TreeSet")  # words that may stand before a list
 FRACTION_SUFFIXES = ("F", "D")

@@ -268,15 +268,22 @@ def _are_usual(offsets: Any) -> bool:
         return False
     values = offsets.values()
     return (
-        {*map(type, values)} == {int} and min(offsets) >= INT64_MIN and max(offsets) <= INT64_MAX
-        and min(values) >= INT64_MIN and max(values) <= INT64_MAX
-    )  # fmt: skip
+        {*map(type, values)} == {int}
+        and min(offsets) >= INT64_MIN
+        and max(offsets) <= INT64_MAX
+        and min(values) >= INT64_MIN
+        and max(values) <= INT64_MAX
+    )
 
 
 def consumer_offsets_value(
-    table: Mapping[tuple[str, str], Mapping[int, int]], version: DataVersion | None = None,
-    group_topics: Mapping[str, Iterable[str]] | None = None, capacity: int = OFFSET_CAPACITY, *, light: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    table: Mapping[tuple[str, str], Mapping[int, int]],
+    version: DataVersion | None = None,
+    group_topics: Mapping[str, Iterable[str]] | None = None,
+    capacity: int = OFFSET_CAPACITY,
+    *,
+    light: bool = False,
+) -> dict[str, Any]:
     """What consumerOffset.json says; 5.x has a version, and the topics that every group asked for (`group_topics`).
 
     `light`: as lmqConsumerOffset.json has it, light groups in a table of their own.
@@ -327,9 +334,11 @@ def groups_in_steps(value: Mapping[Any, Any], path: str = "") -> Generator[int, 
 
 
 def groups_value(
-    table: Mapping[str, Mapping[str, Any]], version: DataVersion, forbidden: Mapping[str, Mapping[str, int]],
+    table: Mapping[str, Mapping[str, Any]],
+    version: DataVersion,
+    forbidden: Mapping[str, Mapping[str, int]],
     capacity: int = GROUP_CAPACITY,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the JSON value of subscriptionGroup.json with these groups."""
     return {**groups_head(version, forbidden), GROUP_TABLE: _ordered(table, capacity)}
 

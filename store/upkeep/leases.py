@@ -60,10 +60,15 @@ class Lease:
         pid, started = self.owner_pid, start_time(self.owner_pid)
         folder = _made(self.path.parent)
         fields = {
-            "pid": pid, "start_time": started, "low_offset": self.low_offset, "expires_ms": expires_ms,
-            "boot_id": boot_id(), "namespace": namespace(), "folder": [folder.device, folder.inode],
+            "pid": pid,
+            "start_time": started,
+            "low_offset": self.low_offset,
+            "expires_ms": expires_ms,
+            "boot_id": boot_id(),
+            "namespace": namespace(),
+            "folder": [folder.device, folder.inode],
             "held": pid == os.getpid(),
-        }  # fmt: skip
+        }
         before, self._fd = self._fd, file_io.replace_held(self.path, json.dumps(fields).encode("ascii"))
         os.fchmod(self._fd, file_io.FILE_MODE)  # whatever this user's umask is: the broker has to read it
         if before >= 0:

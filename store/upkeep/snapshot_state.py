@@ -50,9 +50,17 @@ def take(root: Path | str, name: str, keep_ms: int, settle_s: float = SETTLE_S) 
     first, end = _ends(directory, settle_s)
     now_ms = wall_ms()
     taken = Snapshot(
-        name, first, end, _offsets(directory, end), _epoch(directory.root, end), _tail(directory.commitlog, first, end),
-        now_ms, now_ms + keep_ms, Place.of(root), boot_id(),
-    )  # fmt: skip
+        name,
+        first,
+        end,
+        _offsets(directory, end),
+        _epoch(directory.root, end),
+        _tail(directory.commitlog, first, end),
+        now_ms,
+        now_ms + keep_ms,
+        Place.of(root),
+        boot_id(),
+    )
     snapshots.write(root, taken)
     begin = _begin(directory, first)
     if begin > first:  # retention was at work before it could know

@@ -265,19 +265,34 @@ def _refuse_link(folder: Path) -> None:
 
 def _fields(one: Snapshot) -> dict[str, Any]:
     return {
-        "name": one.name, "min_offset": one.min_offset, "end_offset": one.end_offset,
+        "name": one.name,
+        "min_offset": one.min_offset,
+        "end_offset": one.end_offset,
         "offsets": {topic: {str(queue): end for queue, end in ends.items()} for topic, ends in one.offsets.items()},
-        "epoch": list(one.epoch), "tail": one.tail, "created_ms": one.created_ms, "expires_ms": one.expires_ms,
-        "place": one.place.fields(), "boot_id": one.boot,
-    }  # fmt: skip
+        "epoch": list(one.epoch),
+        "tail": one.tail,
+        "created_ms": one.created_ms,
+        "expires_ms": one.expires_ms,
+        "place": one.place.fields(),
+        "boot_id": one.boot,
+    }
 
 
 def _snapshot(fields: dict[str, Any], name: str) -> Snapshot:
     """Make a snapshot of the file's fields. Raises ValueError."""
     require_fields(
-        fields, "name", "min_offset", "end_offset", "offsets", "epoch", "tail", "created_ms", "expires_ms", "place",
+        fields,
+        "name",
+        "min_offset",
+        "end_offset",
+        "offsets",
+        "epoch",
+        "tail",
+        "created_ms",
+        "expires_ms",
+        "place",
         "boot_id",
-    )  # fmt: skip
+    )
     place, epoch, tail = Place.from_fields(fields["place"]), fields["epoch"], text_of(fields, "tail")
     first = number_of(fields, "min_offset")
     if fields["name"] != name:
@@ -287,9 +302,17 @@ def _snapshot(fields: dict[str, Any], name: str) -> Snapshot:
     if not isinstance(epoch, list) or len(epoch) != 2 or not all(_is_number(each) for each in epoch):
         raise ValueError("its epoch is invalid")
     return Snapshot(
-        name, first, number_of(fields, "end_offset", first), _offsets(fields["offsets"]), (epoch[0], epoch[1]), tail,
-        number_of(fields, "created_ms"), number_of(fields, "expires_ms"), place, text_of(fields, "boot_id"),
-    )  # fmt: skip
+        name,
+        first,
+        number_of(fields, "end_offset", first),
+        _offsets(fields["offsets"]),
+        (epoch[0], epoch[1]),
+        tail,
+        number_of(fields, "created_ms"),
+        number_of(fields, "expires_ms"),
+        place,
+        text_of(fields, "boot_id"),
+    )
 
 
 def _offsets(said: Any) -> Offsets:

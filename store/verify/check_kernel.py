@@ -206,9 +206,19 @@ def _add_event(
 
 @bare_kernel
 def _look_at_entry(
-    array: Bytes, position: int, base_offset: int, parts: Words, number: int, queues: Words, counts: Words,
-    addresses: Words, matched: Bytes, delays: Words, events: Words, count: int,
-) -> int:  # fmt: skip
+    array: Bytes,
+    position: int,
+    base_offset: int,
+    parts: Words,
+    number: int,
+    queues: Words,
+    counts: Words,
+    addresses: Words,
+    matched: Bytes,
+    delays: Words,
+    events: Words,
+    count: int,
+) -> int:
     """Compare the record with its queue's entry; the number of events then."""
     queue_offset = load_be64(array, position + layout.QUEUE_OFFSET_AT)
     index = queue_offset - queues[number, Queue.FIRST]
@@ -296,7 +306,7 @@ def shape(array: Bytes, position: int, limit: int, base_offset: int, parts: Word
 @bare_kernel
 def _other_events(
     array: Bytes, position: int, base_offset: int, parts: Words, queued: bool, in_batch: bool, events: Words, count: int
-) -> int:  # fmt: skip
+) -> int:
     """Note what takes more than this record and its entry; return the number of events then."""
     if queued and in_batch:
         count = _add_event(events, count, EventKind.IN_BATCH, position, -1, 0, 0, 0)
@@ -311,10 +321,23 @@ def _other_events(
 
 @bare_kernel
 def check(
-    array: Bytes, position: int, limit: int, pause_at: int, base_offset: int, dispatched: int,
-    slots: Words, queues: Words, names: Bytes, counts: Words, addresses: Words, matched: Bytes,
-    delays: Words, state: Words, parts: Words, events: Words,
-) -> tuple[int, CheckStop, int]:  # fmt: skip
+    array: Bytes,
+    position: int,
+    limit: int,
+    pause_at: int,
+    base_offset: int,
+    dispatched: int,
+    slots: Words,
+    queues: Words,
+    names: Bytes,
+    counts: Words,
+    addresses: Words,
+    matched: Bytes,
+    delays: Words,
+    state: Words,
+    parts: Words,
+    events: Words,
+) -> tuple[int, CheckStop, int]:
     """Check the records from `position` on: (where it stopped, why, how many events).
 
     Bytes at and above `limit` are not looked at; PAUSE: `pause_at` is reached or `events` is full. Records at and above
@@ -344,9 +367,19 @@ def check(
             in_batch, plain = kind == QueueKind.BATCH, kind == QueueKind.PLAIN
             if not in_batch:
                 count = _look_at_entry(
-                    array, position, base_offset, parts, number, queues, counts, addresses, matched,
-                    delays, events, count,
-                )  # fmt: skip
+                    array,
+                    position,
+                    base_offset,
+                    parts,
+                    number,
+                    queues,
+                    counts,
+                    addresses,
+                    matched,
+                    delays,
+                    events,
+                    count,
+                )
         count = _other_events(array, position, base_offset, parts, queued, in_batch, events, count)
         _note_protection(parts, whole > 0, queued and not in_batch, plain, state)
         _note_time(base_offset + position, parts[Part.STORED], state)

@@ -63,9 +63,11 @@ def write(root: Path, segments: dict[int, str]) -> None:
 
 def _encode(segments: dict[int, str]) -> bytes:
     value: dict[str, Any] = {
-        "version": VERSION, "algorithm": "sha256", "sum": _sum(segments),
+        "version": VERSION,
+        "algorithm": "sha256",
+        "sum": _sum(segments),
         "segments": {file_name(base): digest for base, digest in sorted(segments.items())},
-    }  # fmt: skip
+    }
     return json.dumps(value, indent=1).encode()
 
 

@@ -35,9 +35,16 @@ class IndexCheck:
     """The check of all files, oldest first. `live`: a broker puts keys meanwhile."""
 
     def __init__(
-        self, directory: Path, files: SegmentFiles, bases: list[int], end_offset: int, *, live: bool, aborted: bool,
+        self,
+        directory: Path,
+        files: SegmentFiles,
+        bases: list[int],
+        end_offset: int,
+        *,
+        live: bool,
+        aborted: bool,
         on_progress: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._files, self._bases, self._end = files, bases, end_offset
         self._live, self._aborted, self._on_progress = live, aborted, on_progress
         self._paths = index_files(directory)
@@ -115,10 +122,20 @@ class IndexCheck:
         while True:
             limit = min(len(self._array), self._end - self._base)
             why = kernel.check_entries(
-                file.array, file.geometry.slots, header.index_count, header.begin_timestamp_ms,
-                self._array, self._base, limit, self._bases[0], self._end,
-                heads, self._parts, self._hashes, self._state,
-            )  # fmt: skip
+                file.array,
+                file.geometry.slots,
+                header.index_count,
+                header.begin_timestamp_ms,
+                self._array,
+                self._base,
+                limit,
+                self._bases[0],
+                self._end,
+                heads,
+                self._parts,
+                self._hashes,
+                self._state,
+            )
             self._on_progress()
             if why == IndexStop.ALL_DONE:
                 return

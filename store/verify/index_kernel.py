@@ -46,9 +46,7 @@ ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES = index_file.ENTRY_BYTES, index_file.HEADE
 INT_MAX = index_file.INT_MAX
 _fields = index_file.ENTRY_DTYPE.fields
 assert _fields is not None
-OFFSET_AT, SECONDS_AT, PREVIOUS_AT = (
-    int(_fields[name][1]) for name in ("physical_offset", "time_diff_s", "previous")
-)
+OFFSET_AT, SECONDS_AT, PREVIOUS_AT = (int(_fields[name][1]) for name in ("physical_offset", "time_diff_s", "previous"))
 KEYS_NAME = np.frombuffer(properties.KEYS.encode() + b"\x01", np.uint8)
 UNIQ_NAME = np.frombuffer(properties.UNIQ_KEY.encode() + b"\x01", np.uint8)
 TAGS_NAME = np.frombuffer(properties.TAGS.encode() + b"\x01", np.uint8)
@@ -172,9 +170,20 @@ def _chain(index: Bytes, slots: int, at: int, number: int, heads: npt.NDArray[np
 
 @bare_kernel
 def check_entries(
-    index: Bytes, slots: int, count: int, begin_ms: int, array: Bytes, base_offset: int, limit: int,
-    min_offset: int, end_offset: int, heads: npt.NDArray[np.int32], parts: Words, hashes: Words, state: Words,
-) -> IndexStop:  # fmt: skip
+    index: Bytes,
+    slots: int,
+    count: int,
+    begin_ms: int,
+    array: Bytes,
+    base_offset: int,
+    limit: int,
+    min_offset: int,
+    end_offset: int,
+    heads: npt.NDArray[np.int32],
+    parts: Words,
+    hashes: Words,
+    state: Words,
+) -> IndexStop:
     """Check the entries from state[NUMBER] below `count`, as long as their records lie in this segment; why it stopped.
 
     Entries of records below `min_offset` are only checked for their chains: the records are gone.

@@ -54,9 +54,17 @@ class SegmentCheck:
     """Checks segments one after the other, with a table of queues of its own."""
 
     def __init__(
-        self, table: QueueTable, addresses: Words, matched: npt.NDArray[np.uint8], *, end: int | None,
-        dispatched: int, aborted: bool, rules: QueueRules, delays_ms: tuple[int, ...] = delay.DELAYS_MS,
-    ) -> None:  # fmt: skip
+        self,
+        table: QueueTable,
+        addresses: Words,
+        matched: npt.NDArray[np.uint8],
+        *,
+        end: int | None,
+        dispatched: int,
+        aborted: bool,
+        rules: QueueRules,
+        delays_ms: tuple[int, ...] = delay.DELAYS_MS,
+    ) -> None:
         self._table, self._addresses, self._matched = table, addresses, matched
         self._end, self._dispatched, self._aborted, self._rules = end, dispatched, aborted, rules
         self._delays = np.array((0, *delays_ms), np.int64)
@@ -90,10 +98,23 @@ class SegmentCheck:
         before = result.records
         start = position
         position, stop, count = kernel.check(
-            segment.array, position, limit, position + PAUSE_BYTES, segment.base_offset, self._dispatched,
-            table.slots, table.rows, table.names, table.counts, self._addresses, self._matched,
-            self._delays, result.state, self._parts, self._events,
-        )  # fmt: skip
+            segment.array,
+            position,
+            limit,
+            position + PAUSE_BYTES,
+            segment.base_offset,
+            self._dispatched,
+            table.slots,
+            table.rows,
+            table.names,
+            table.counts,
+            self._addresses,
+            self._matched,
+            self._delays,
+            result.state,
+            self._parts,
+            self._events,
+        )
         if count:
             self._handle(segment, self._events[:count], result)
         if result.records > before or position > start:

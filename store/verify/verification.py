@@ -164,10 +164,15 @@ class Verification:
     def _new_check(self, queues: Queues) -> SegmentCheck:
         rules = line_of_store(self.root).queues
         return SegmentCheck(
-            QueueTable(queues, self._batch_topics), queues.addresses, queues.matched, end=self.end,
-            dispatched=self._queue_limit(), aborted=self._directory.was_aborted(), rules=rules,
+            QueueTable(queues, self._batch_topics),
+            queues.addresses,
+            queues.matched,
+            end=self.end,
+            dispatched=self._queue_limit(),
+            aborted=self._directory.was_aborted(),
+            rules=rules,
             delays_ms=self.delays_ms,
-        )  # fmt: skip
+        )
 
     def _run(self, check: SegmentCheck, files: SegmentFiles, base: int, bases: list[int]) -> SegmentResult:
         def on_progress(position: int) -> None:
@@ -249,9 +254,14 @@ class Verification:
     def _index_findings(self, files: SegmentFiles, bases: list[int]) -> Iterator[Finding]:
         end, live = self.max_offset if self.end is None else self.end, self.end is not None
         check = IndexCheck(
-            self._directory.index, files, bases, end, live=live, aborted=self._directory.was_aborted(),
+            self._directory.index,
+            files,
+            bases,
+            end,
+            live=live,
+            aborted=self._directory.was_aborted(),
             on_progress=self._report,
-        )  # fmt: skip
+        )
         yield from check.findings()
         self.index_entries = check.entries
 

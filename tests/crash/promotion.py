@@ -106,10 +106,16 @@ class Drill:
     def _broker(self, name: str) -> LocalBroker:
         role = {"brokerRole": "SYNC_MASTER"} if name == "a" else {"brokerRole": "SLAVE", "brokerId": 1}
         broker = LocalBroker(
-            self._directory / name, brokerName="pair", mappedFileSizeCommitLog=SEGMENT_BYTES, inSyncReplicas=2,
-            haReconnectInterval=100, slaveTimeout=20_000, promotedRole="SYNC_MASTER", **role,
+            self._directory / name,
+            brokerName="pair",
+            mappedFileSizeCommitLog=SEGMENT_BYTES,
+            inSyncReplicas=2,
+            haReconnectInterval=100,
+            slaveTimeout=20_000,
+            promotedRole="SYNC_MASTER",
+            **role,
             namesrvAddr=f"127.0.0.1:{self._names.port}",
-        )  # fmt: skip
+        )
         return broker.__enter__()
 
     def close(self) -> None:
@@ -152,8 +158,10 @@ class Drill:
         """The slave once it is the master; with `is_killed` its broker dies on the way, and is started again."""
         command = subprocess.Popen(
             [sys.executable, "-m", "tools.cli", "promote", str(slave.store), "--timeout", "280"],
-            stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            text=True,
+            stderr=subprocess.STDOUT,
+        )
         if is_killed:
             threading.Event().wait(self._dice.uniform(0.5, 2.5))  # from the command's own start to its end
             kill_broker(slave)

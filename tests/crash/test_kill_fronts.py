@@ -65,11 +65,19 @@ class Sender(threading.Thread):
 
     def _message(self, body: bytes) -> RemotingCommand:
         fields = {
-            "producerGroup": "g", "topic": "t", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
-            "queueId": str(len(self.sent) % 4), "sysFlag": "0", "bornTimestamp": str(time.time_ns() // 1_000_000),
-            "flag": "0", "properties": f"UNIQ_KEY\x01{self.name}{len(self.sent)}\x02", "reconsumeTimes": "0",
-            "unitMode": "false", "batch": "false",
-        }  # fmt: skip
+            "producerGroup": "g",
+            "topic": "t",
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": "4",
+            "queueId": str(len(self.sent) % 4),
+            "sysFlag": "0",
+            "bornTimestamp": str(time.time_ns() // 1_000_000),
+            "flag": "0",
+            "properties": f"UNIQ_KEY\x01{self.name}{len(self.sent)}\x02",
+            "reconsumeTimes": "0",
+            "unitMode": "false",
+            "batch": "false",
+        }
         return RemotingCommand(RequestCode.SEND_MESSAGE, 1, ext_fields=fields, body=body)
 
     def end(self) -> None:

@@ -199,10 +199,8 @@ def to_rocketmq(directory: Path, version: str, size: int, kills: int) -> Figures
     compat = "5" if rocketmq.is_five(version) else "4.9"
     with (
         NameServer(directory / "names", version) as names,
-        LocalBroker(
-            directory / "m", namesrvAddr=names.address, haStartFromMin=True, compat=compat, **OURS
-        ) as master,
-    ):  # fmt: skip
+        LocalBroker(directory / "m", namesrvAddr=names.address, haStartFromMin=True, compat=compat, **OURS) as master,
+    ):
         end, began = fill_ours(master, size), time.monotonic()
         rocketmq_behind(directory / "s", version, names).fetch(end, kills)
         seconds = time.monotonic() - began

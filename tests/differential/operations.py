@@ -129,10 +129,15 @@ class _Maker:
     def _put(self, what: str, properties: str | None, body: bytes, **fields: object) -> Put:
         topic = self.rng.choice(self.topics)
         put = Put(
-            topic=topic.name, queue_id=self.rng.randrange(topic.queues), properties=properties, body=body,
-            born_timestamp_ms=self.born_ms, what=what, ipv6=self.ipv6,
+            topic=topic.name,
+            queue_id=self.rng.randrange(topic.queues),
+            properties=properties,
+            body=body,
+            born_timestamp_ms=self.born_ms,
+            what=what,
+            ipv6=self.ipv6,
             code=self.rng.choice((SEND_MESSAGE, SEND_MESSAGE_V2, SEND_MESSAGE_V2)),
-        )  # fmt: skip
+        )
         return Put(**{**put.__dict__, **fields})
 
     def body(self, limit: int = BODY_BYTES_MAX) -> bytes:
@@ -315,10 +320,12 @@ class _Maker:
 def batch_body(items: list[tuple[int, bytes, bytes]]) -> bytes:
     """A batch's body from (flag, body, properties): sizes as a client writes them, its magic and CRC are 0."""
     return b"".join(
-        struct.pack(">iiiii", 22 + len(body) + len(properties), 0, 0, flag, len(body)) + body
-        + struct.pack(">h", len(properties)) + properties
+        struct.pack(">iiiii", 22 + len(body) + len(properties), 0, 0, flag, len(body))
+        + body
+        + struct.pack(">h", len(properties))
+        + properties
         for flag, body, properties in items
-    )  # fmt: skip
+    )
 
 
 def operations(seed: int, count: int, *, five: bool, features: bool) -> Iterator[Operation]:

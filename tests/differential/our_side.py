@@ -64,11 +64,17 @@ class OurSide:
 
     def _put(self, put: Put) -> Outcome:
         request = SendRequest(
-            topic=put.topic, body=put.body, queue_id=put.queue_id, sys_flag=put.sys_flag, flag=put.flag,
-            born_timestamp_ms=put.born_timestamp_ms, properties=put.properties or "", batch=put.batch,
+            topic=put.topic,
+            body=put.body,
+            queue_id=put.queue_id,
+            sys_flag=put.sys_flag,
+            flag=put.flag,
+            born_timestamp_ms=put.born_timestamp_ms,
+            properties=put.properties or "",
+            batch=put.batch,
             born_host=Host("::1" if put.ipv6 else "127.0.0.1", self._hosts.client_port),
             reconsume_times=put.reconsume_times,
-        )  # fmt: skip
+        )
         result = self._producer.put_message(request, timeout=SEND_SECONDS)
         return Outcome(
             True, [int(text[-16:], 16) for text in result.message_id.split(",")], result.queue_id, result.queue_offset

@@ -65,10 +65,16 @@ class RealSide:
         """UPDATE_AND_CREATE_TOPIC."""
         for topic in topics:
             fields = {
-                "topic": topic.name, "defaultTopic": "TBW102", "readQueueNums": topic.queues, "perm": 6,
-                "writeQueueNums": topic.queues, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+                "topic": topic.name,
+                "defaultTopic": "TBW102",
+                "readQueueNums": topic.queues,
+                "perm": 6,
+                "writeQueueNums": topic.queues,
+                "topicFilterType": "SINGLE_TAG",
+                "topicSysFlag": 0,
+                "order": False,
                 "attributes": "+queue.type=BatchCQ" if topic.batch_queue else None,
-            }  # fmt: skip
+            }
             answer = self._client(False).ask(UPDATE_AND_CREATE_TOPIC, fields)
             if answer.code:
                 raise RuntimeError(f"topic {topic.name}: {answer}")
@@ -123,10 +129,14 @@ class RealSide:
     def _send_back(self, number: int, back: SendBack) -> None:
         origin = self._where(back.origin)
         fields = {
-            "offset": origin.physical_offsets[0] if origin.stored else 2**40, "group": back.group,
-            "delayLevel": back.delay_level, "originMsgId": "", "originTopic": "", "unitMode": False,
+            "offset": origin.physical_offsets[0] if origin.stored else 2**40,
+            "group": back.group,
+            "delayLevel": back.delay_level,
+            "originMsgId": "",
+            "originTopic": "",
+            "unitMode": False,
             "maxReconsumeTimes": back.max_reconsume_times,
-        }  # fmt: skip
+        }
         self._client(self._current).send(number, CONSUMER_SEND_MSG_BACK, fields)
 
     def _end(self, number: int, end: EndTransaction) -> None:

@@ -40,9 +40,13 @@ class Client:
     def send(self, number: int, code: int, fields: dict[str, Any], body: bytes = b"", *, oneway: bool = False) -> None:
         """Put a request on its way; waits while too many are."""
         request = {
-            "code": code, "language": "PYTHON", "version": 407, "opaque": number, "flag": ONEWAY if oneway else 0,
+            "code": code,
+            "language": "PYTHON",
+            "version": 407,
+            "opaque": number,
+            "flag": ONEWAY if oneway else 0,
             "extFields": {name: _text(value) for name, value in fields.items() if value is not None},
-        }  # fmt: skip
+        }
         header = json.dumps(request).encode()
         self._socket.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
         if not oneway:

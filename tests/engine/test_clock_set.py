@@ -51,9 +51,13 @@ class Sender:
     def __init__(self, store: Path, clock: ShiftedClock) -> None:
         environment = {**os.environ, **clock.environment}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", SENDING, str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=environment, cwd=ROOT,
-        )  # fmt: skip
+            [sys.executable, "-c", SENDING, str(store)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=ROOT,
+        )
 
     def __enter__(self) -> Sender:
         return self
@@ -87,11 +91,15 @@ def test_a_clock_that_is_set_stops_no_flush_no_slave_and_no_timeout(tmp_path: Pa
     with (
         LocalBroker(tmp_path / "m", inside=clock.command, brokerRole="ASYNC_MASTER", **settings) as master,
         LocalBroker(
-            tmp_path / "s", inside=clock.command, brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address,
+            tmp_path / "s",
+            inside=clock.command,
+            brokerRole="SLAVE",
+            brokerId=1,
+            haMasterAddress=master.ha_address,
             **settings,
         ) as slave,
         Sender(master.store, clock) as sender,
-    ):  # fmt: skip
+    ):
         boards = [board_of(master), board_of(slave)]
         assert sender.send(60) == "PUT_OK"
         wait_until("ha_client.state", boards[1], HaClientState.TRANSFER)

@@ -132,8 +132,18 @@ def _kill(broker: LocalBroker) -> None:
 def test_shared_memory_below_the_store_is_reached_wherever_the_store_is(tmp_path: Path) -> None:
     (tmp_path / "broker" / "store" / "shared").mkdir(parents=True)
     (tmp_path / "mounted").mkdir()
-    mount = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c",
-             f'mount --bind {tmp_path}/broker/store {tmp_path}/mounted && exec "$@"', "sh"]  # fmt: skip
+    mount = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "--kill-child",
+        "sh",
+        "-c",
+        f'mount --bind {tmp_path}/broker/store {tmp_path}/mounted && exec "$@"',
+        "sh",
+    ]
     with LocalBroker(tmp_path / "broker", regionPath=tmp_path / "broker" / "store" / "shared"):
         ran = python(mount, LOOK, tmp_path / "mounted")
         assert json.loads(ran.stdout) == [True, "broker", 0], ran.stderr

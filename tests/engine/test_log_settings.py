@@ -54,9 +54,11 @@ def test_every_role_logs_into_one_file_that_is_moved_aside_meanwhile(tmp_path: P
 
 def test_a_log_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
     for keys, where in (
-        (f"logFile={tmp_path}\n", "Is a directory"), (f"logFile={tmp_path}/store/commitlog/x\n", "inside the store"),
-        ("logLevel=loud\n", "debug, info, warning or error"), ("logFileMaxBytes=100\n", "65536"),
-    ):  # fmt: skip
+        (f"logFile={tmp_path}\n", "Is a directory"),
+        (f"logFile={tmp_path}/store/commitlog/x\n", "inside the store"),
+        ("logLevel=loud\n", "debug, info, warning or error"),
+        ("logFileMaxBytes=100\n", "65536"),
+    ):
         (tmp_path / "broker.properties").write_text(
             f"brokerIP1=127.0.0.1\nlistenPort={free_port()}\nstorePathRootDir={tmp_path}/store\n{keys}"
         )

@@ -245,9 +245,13 @@ def test_a_store_without_a_broker_is_promoted_at_its_next_start(tmp_path: Path) 
 
 
 def test_nobody_who_tells_fences_nobody(tmp_path: Path, names: Serving) -> None:
-    config = from_mapping({
-        "storePathRootDir": tmp_path, "brokerName": "pair", "brokerIP1": "127.0.0.1",
-        "namesrvAddr": f"127.0.0.1:1;127.0.0.1:{names.port}",
-    })  # fmt: skip
+    config = from_mapping(
+        {
+            "storePathRootDir": tmp_path,
+            "brokerName": "pair",
+            "brokerIP1": "127.0.0.1",
+            "namesrvAddr": f"127.0.0.1:1;127.0.0.1:{names.port}",
+        }
+    )
     circle = fencing.circle_of(config, None, lambda: fencing.log_at_rest(config))
     assert fencing.judged(circle, Standing((), is_master=True, is_confirmed=True)) == []

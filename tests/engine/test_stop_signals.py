@@ -135,9 +135,12 @@ def test_a_stop_does_not_wait_for_the_compilation_of_all_kernels(tmp_path: Path)
     )
     ran = subprocess.run(
         [sys.executable, "-c", STOPPED_AT_THE_FIRST_COMPILATION, str(tmp_path / "broker.properties"), str(kernels)],
-        timeout=STOP_SECONDS, env={**os.environ, "NUMBA_CACHE_DIR": str(kernels)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        timeout=STOP_SECONDS,
+        env={**os.environ, "NUMBA_CACHE_DIR": str(kernels)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), ran.stderr
     assert "stopped while compiling" in ran.stderr
     assert not list(regions.iterdir()) and not (store / "abort").exists()

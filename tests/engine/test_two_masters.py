@@ -96,11 +96,13 @@ def at_once(*command_lines: tuple[object, ...]) -> list[subprocess.CompletedProc
     """Commands that begin together; what came of each."""
     begun = [
         subprocess.Popen(
-            [sys.executable, "-m", "tools.cli", *map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-m", "tools.cli", *map(str, line)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         for line in command_lines
-    ]  # fmt: skip
+    ]
     ended = [(one, *one.communicate(timeout=300)) for one in begun]
     return [subprocess.CompletedProcess(one.args, one.returncode, out, err) for one, out, err in ended]
 

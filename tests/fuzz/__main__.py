@@ -50,8 +50,10 @@ def main() -> int:
             with tempfile.TemporaryDirectory(prefix="slipstream-fuzz-") as directory:
                 found = attack(Path(directory), compat, asked.frames, asked.seed)
             answers, grown = "yes" if found.is_answering else "NO", found.grown_bytes / MIB
-            lines.append(f"| {name} | {compat} | {found.frames} | {found.connections} | {grown:.1f} MiB | {answers}"
-                         f" | {found.restarts} | {len(found.failures)} |")  # fmt: skip
+            lines.append(
+                f"| {name} | {compat} | {found.frames} | {found.connections} | {grown:.1f} MiB | {answers}"
+                f" | {found.restarts} | {len(found.failures)} |"
+            )
             print(lines[-1], *found.failures, sep="\n", flush=True)
             failed |= not found.is_answering or found.restarts > 0 or found.grown_bytes > GROWN_BYTES_MAX
             failed |= bool(found.failures)
@@ -60,8 +62,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="slipstream-fuzz-") as directory:
             came = crowd(Path(directory), asked.connections, compat=compat)
         grown, again = came.grown_bytes / MIB, came.grown_again_bytes / MIB
-        crowded.append(f"| {compat} | {came.connections} | {came.served} of {MESSAGES + 10} | "
-                       f"{grown:.1f} MiB | {again:.1f} MiB | {came.restarts} |")  # fmt: skip
+        crowded.append(
+            f"| {compat} | {came.connections} | {came.served} of {MESSAGES + 10} | "
+            f"{grown:.1f} MiB | {again:.1f} MiB | {came.restarts} |"
+        )
         print(crowded[-1], flush=True)
         failed |= came.restarts > 0 or came.served < MESSAGES + 10 or came.grown_bytes > CROWD_BYTES_MAX
         failed |= came.grown_again_bytes > AGAIN_BYTES_MAX

@@ -24,7 +24,6 @@ SIZES = {"mappedFileSizeCommitLog": 1 << 18, "mappedFileSizeConsumeQueue": 20_00
          "maxMessageSize": 65536}  # fmt: skip
 
 
-
 class Outcome(NamedTuple):
     """What became of the server."""
 
@@ -77,7 +76,7 @@ def attack_name_server(directory: Path, compat: str, frames: int, seed: int) -> 
 
 def _attack(
     pids: list[int], ports: tuple[int, ...], requests: list[RemotingCommand], frames: int, seed: int
-) -> tuple[int, int, int]:  # fmt: skip
+) -> tuple[int, int, int]:
     """Frames sent, connections made, bytes by which the processes grew."""
     processes, attackers = [psutil.Process(pid) for pid in pids], [Attacker(port) for port in ports]
     before = 0

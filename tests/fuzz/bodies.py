@@ -11,9 +11,28 @@ ODD_TEXTS = (
     "\u202e", "\U0001f4a5" * 100, "null", "*", "a || b" * 1000, "{}", "C:\\x",
 )  # fmt: skip
 ODD_VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1 << 31, -(1 << 31), 1 << 63, -(1 << 63), 10**40, 1e308, -0.0, [], {}, [[]], [{}], [None],
-    {"": None}, [1] * 5000, {str(n): n for n in range(3000)}, *ODD_TEXTS,
-)  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1 << 31,
+    -(1 << 31),
+    1 << 63,
+    -(1 << 63),
+    10**40,
+    1e308,
+    -0.0,
+    [],
+    {},
+    [[]],
+    [{}],
+    [None],
+    {"": None},
+    [1] * 5000,
+    {str(n): n for n in range(3000)},
+    *ODD_TEXTS,
+)
 DEPTHS = (10, 900, 5000)
 CHANGES_MAX = 4
 

@@ -56,9 +56,7 @@ def crowd(directory: Path, connections: int, *, compat: str = "4.9") -> Outcome:
         return Outcome(connections, served, with_one - before, with_another - with_one, restarts, left)
 
 
-def _beside_a_crowd(
-    port: int, connections: int, processes: Sequence[psutil.Process], files: int
-) -> tuple[int, int]:  # fmt: skip
+def _beside_a_crowd(port: int, connections: int, processes: Sequence[psutil.Process], files: int) -> tuple[int, int]:
     """How many exchanges went well while it was there, and what the processes had then; it is gone afterwards."""
     with ExitStack() as stack:
         crowded = [stack.enter_context(_connected(port)) for _ in range(connections)]

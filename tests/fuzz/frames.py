@@ -18,8 +18,25 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SECONDS = 60.0
 ASKED_OF_CLIENTS = (39, 40, 220, 221, 307, 309, 326)
 READ_BYTES = 1 << 20
-VALUES = ("", "0", "-1", "7", "true", "9" * 40, "null", "x" * 5000, "\x01\x02\x00", "é\U0001f4a5", "%s%n", "NaN",
-          "2147483647", "-2147483648", "9223372036854775807", "-9223372036854775808", *ODD_TEXTS)  # fmt: skip
+VALUES = (
+    "",
+    "0",
+    "-1",
+    "7",
+    "true",
+    "9" * 40,
+    "null",
+    "x" * 5000,
+    "\x01\x02\x00",
+    "é\U0001f4a5",
+    "%s%n",
+    "NaN",
+    "2147483647",
+    "-2147483648",
+    "9223372036854775807",
+    "-9223372036854775808",
+    *ODD_TEXTS,
+)
 BODIES = (b"", b"{}", b"[]", b"{" * 2000, b"[" * 2000, b"\0" * 50, b"\xff\xfe" * 40, b"null", b'"text"', b"7",
           b"\0\0\0\x7f" * 30, b"\xff\xff\xff\xff" * 30, b"\0\0\0\x58\0\0\0\0" * 11)  # fmt: skip
 NAMES = ("topic", "brokerId", "clusterName", "brokerName", "brokerAddr", "groupName", "namespace", "key", "bodyCrc32")

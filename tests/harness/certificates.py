@@ -49,9 +49,20 @@ class Authority:
         self._directory, self.certificate = directory, directory / "ca.pem"
         self._key = _key(directory / "ca.key")
         openssl(
-            "req", "-x509", "-new", "-key", self._key, "-subj", f"/CN={name}", "-days", "2", "-out", self.certificate,
-            "-addext", "keyUsage=critical,keyCertSign",
-        )  # fmt: skip
+            "req",
+            "-x509",
+            "-new",
+            "-key",
+            self._key,
+            "-subj",
+            f"/CN={name}",
+            "-days",
+            "2",
+            "-out",
+            self.certificate,
+            "-addext",
+            "keyUsage=critical,keyCertSign",
+        )
 
     def issue(self, name: str, *, names: str = SUBJECT_NAMES, is_expired: bool = False) -> Issued:
         """A certificate for a host."""

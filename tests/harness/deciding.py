@@ -41,11 +41,21 @@ class Deciding:
         """One that it sends."""
         properties = {"TRAN_MSG": "true", "PGROUP": self._group, "UNIQ_KEY": key}
         answer = self._ask(
-            RequestCode.SEND_MESSAGE, b"body", producerGroup=self._group, topic=topic, defaultTopic="TBW102",
-            defaultTopicQueueNums=4, queueId=0, sysFlag=4, bornTimestamp=time.time_ns() // 1_000_000, flag=0,
-            properties="".join(f"{name}\x01{value}\x02" for name, value in properties.items()), reconsumeTimes=0,
-            unitMode="false", batch="false",
-        )  # fmt: skip
+            RequestCode.SEND_MESSAGE,
+            b"body",
+            producerGroup=self._group,
+            topic=topic,
+            defaultTopic="TBW102",
+            defaultTopicQueueNums=4,
+            queueId=0,
+            sysFlag=4,
+            bornTimestamp=time.time_ns() // 1_000_000,
+            flag=0,
+            properties="".join(f"{name}\x01{value}\x02" for name, value in properties.items()),
+            reconsumeTimes=0,
+            unitMode="false",
+            batch="false",
+        )
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         assert answer.ext_fields is not None
         return Place(int(answer.ext_fields["queueOffset"]), int(answer.ext_fields["msgId"][16:], 16))
@@ -64,7 +74,12 @@ class Deciding:
     def end(self, at: Place, decision: Decision, *, is_asked: bool = False) -> RemotingCommand:
         """What becomes of the transaction."""
         return self._ask(
-            RequestCode.END_TRANSACTION, producerGroup=self._group, tranStateTableOffset=at.queue_offset,
-            commitLogOffset=at.physical_offset, commitOrRollback=int(decision), msgId=KEY, transactionId=KEY,
+            RequestCode.END_TRANSACTION,
+            producerGroup=self._group,
+            tranStateTableOffset=at.queue_offset,
+            commitLogOffset=at.physical_offset,
+            commitOrRollback=int(decision),
+            msgId=KEY,
+            transactionId=KEY,
             fromTransactionCheck=str(is_asked).lower(),
-        )  # fmt: skip
+        )

@@ -105,9 +105,11 @@ class Nursery:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.harness.nursery", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 cwd=ROOT,
-            )  # fmt: skip
+            )
 
     def fork(self, command: Sequence[str], log: IO[bytes]) -> ForkedProcess:
         """Start a broker's command line."""

@@ -110,10 +110,16 @@ class Requests:
 
     def _request(self, message: Message, topic: str, queue_id: int) -> SendRequest:
         return SendRequest(
-            topic=topic, queue_id=queue_id, body=bytes(message.body), sys_flag=message.sys_flag, flag=message.flag,
-            born_timestamp_ms=message.born_timestamp_ms, born_host=message.born_host,
-            properties=self._sent_properties(message.properties), reconsume_times=message.reconsume_times,
-        )  # fmt: skip
+            topic=topic,
+            queue_id=queue_id,
+            body=bytes(message.body),
+            sys_flag=message.sys_flag,
+            flag=message.flag,
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=message.born_host,
+            properties=self._sent_properties(message.properties),
+            reconsume_times=message.reconsume_times,
+        )
 
     def _sent_properties(self, properties: dict[str, str]) -> str:
         """What the client sent: less the broker's own, WAIT first, in any order that keeps that of each bucket."""
@@ -128,9 +134,12 @@ class Requests:
     def _batch(self, messages: list[Message], at: int) -> list[Message]:
         first = messages[at]
         end = at
-        while end < len(messages) and messages[end].topic == first.topic and (
-            messages[end].born_timestamp_ms, messages[end].queue_id, messages[end].store_timestamp_ms
-        ) == (first.born_timestamp_ms, first.queue_id, first.store_timestamp_ms):  # fmt: skip
+        while (
+            end < len(messages)
+            and messages[end].topic == first.topic
+            and (messages[end].born_timestamp_ms, messages[end].queue_id, messages[end].store_timestamp_ms)
+            == (first.born_timestamp_ms, first.queue_id, first.store_timestamp_ms)
+        ):
             end += 1
         return messages[at:end]
 
@@ -139,13 +148,18 @@ class Requests:
         begin = b"MSG_REGION\x01" if facts.policy.adds_region else b"CLUSTER\x01"
         items, shared = [], b""
         for message in group:
-            own, shared = (message.properties_raw[: (cut := message.properties_raw.rindex(begin))],
-                           message.properties_raw[cut:])  # fmt: skip
+            own, shared = (
+                message.properties_raw[: (cut := message.properties_raw.rindex(begin))],
+                message.properties_raw[cut:],
+            )
             items.append(Item(message.flag, bytes(message.body), own.removesuffix(b"\x02")))
         asked = parse_text(shared.decode())
         request = replace(
-            self._request(first, first.topic, first.queue_id), body=batch_body(items), batch=True, flag=0,
+            self._request(first, first.topic, first.queue_id),
+            body=batch_body(items),
+            batch=True,
+            flag=0,
             properties=self._sent_properties(asked),
-        )  # fmt: skip
+        )
         batch = received_batch(request, facts)
         return "batch", draft_of_batch(batch_to_log(batch, facts), facts)

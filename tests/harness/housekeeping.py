@@ -22,8 +22,10 @@ from tests.harness.logs import QUEUE_FILE_BYTES, SEGMENT_BYTES, SmallLog
 NOW = 1_790_000_000_000
 FOUR = 4
 SETTINGS = {
-    "brokerIP1": "127.0.0.1", "mappedFileSizeCommitLog": SEGMENT_BYTES, "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES,
-}  # fmt: skip
+    "brokerIP1": "127.0.0.1",
+    "mappedFileSizeCommitLog": SEGMENT_BYTES,
+    "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES,
+}
 
 
 class Bench:
@@ -60,11 +62,16 @@ class Bench:
 
     def open(self) -> Housekeeper:
         return Housekeeper(
-            self.board, self.log.files, self.log.directory, policy_of(self.config), self.now_ms,
+            self.board,
+            self.log.files,
+            self.log.directory,
+            policy_of(self.config),
+            self.now_ms,
             queue_interval_ms=self.config.delete_consume_queue_files_interval_ms,
-            hour_of=lambda _now_ms: self.hour, usage=lambda: self.usage,
+            hour_of=lambda _now_ms: self.hour,
+            usage=lambda: self.usage,
             wall_of=lambda now_ms: now_ms + self.wall_ahead_ms,
-        )  # fmt: skip
+        )
 
     def age(self, hours: float, *segments: int) -> None:
         """Let these segments have been written last so long ago."""

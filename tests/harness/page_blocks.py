@@ -96,9 +96,13 @@ class Session:
         output = self._directory / "output"
         with output.open("ab") as out:
             process = subprocess.Popen(
-                ["sh", "-e", "-c", script], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self._directory,
+                ["sh", "-e", "-c", script],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=self._directory,
                 start_new_session=True,
-            )  # fmt: skip
+            )
             self._groups.append(process.pid)
             code = process.wait(SECONDS)
         assert code == 0, f"docs/{self.page}: {text}\n{output.read_text()[-3000:]}"

@@ -115,4 +115,4 @@ def lines_on(broker: LocalBroker, scratch: Path) -> list[Line]:
         Line(("replica", "forget", alone), ("replica.forget",)),
         Line(("promote", other), ("promote",)),
         Line(("demote", other, "--master", "127.0.0.1:1"), ("demote",)),
-    ]  # fmt: skip
+    ]

@@ -36,15 +36,22 @@ class ServedConsole:
     """A context manager; `url` is what it printed. `command` and `environment` are those of an installed one."""
 
     def __init__(
-        self, *arguments: object, folder: Path | None = None, command: Path | None = None,
+        self,
+        *arguments: object,
+        folder: Path | None = None,
+        command: Path | None = None,
         environment: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         checkout = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
         begin = [sys.executable, "-m", named("tools.cli")] if command is None else [str(command)]
         self.process = subprocess.Popen(
-            [*begin, "web", "--port", "0", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, cwd=folder, env=checkout if environment is None else environment,
-        )  # fmt: skip
+            [*begin, "web", "--port", "0", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=checkout if environment is None else environment,
+        )
         self.url = self.token = ""
         self.port = 0
 

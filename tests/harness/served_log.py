@@ -20,10 +20,15 @@ class ServedLog:
 
     def __init__(self, store: Path, regions: Path, segment_bytes: int, **settings: object) -> None:
         regions.mkdir(exist_ok=True)
-        self.config = from_mapping({
-            "storePathRootDir": store, "mappedFileSizeCommitLog": segment_bytes, "brokerName": "pair",
-            "brokerIP1": "127.0.0.1", **settings,
-        })  # fmt: skip
+        self.config = from_mapping(
+            {
+                "storePathRootDir": store,
+                "mappedFileSizeCommitLog": segment_bytes,
+                "brokerName": "pair",
+                "brokerIP1": "127.0.0.1",
+                **settings,
+            }
+        )
         self.board, log = Board.create(regions / "counters"), open_log(store)
         waiting.publish(self.board.min_physical_offset, log.min_offset)
         waiting.publish(self.board.max_physical_offset, log.max_offset)

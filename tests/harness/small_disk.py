@@ -49,8 +49,10 @@ class SmallDisk:
         self.directory = directory
         self._holder = subprocess.Popen(
             ["unshare", "--mount", "sh", "-c", MOUNTS[kind] + HOLDING, "sh", str(size_bytes), str(directory)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert self._holder.stdout is not None
         if self._holder.stdout.readline().strip() != "mounted":
             pytest.skip(f"no {kind} of {size_bytes} bytes can be mounted here")

@@ -59,10 +59,18 @@ class SparkCluster:
         # A session of an earlier test may have set PYTHONPATH: executors have what their driver sends them.
         kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-            env={**kept, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_DAEMON_MEMORY": "256m",
-                 "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"},
-        )  # fmt: skip
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env={
+                **kept,
+                "SPARK_LOCAL_IP": LOOPBACK,
+                "SPARK_DAEMON_MEMORY": "256m",
+                "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+            },
+        )
         self._processes.append(process)
         lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=_read, args=(process, until, lines), daemon=True).start()

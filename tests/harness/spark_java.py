@@ -93,9 +93,14 @@ def make() -> None:
         command = [sys.executable, "-c", TRAINING, scratch]
         environment = {**os.environ, "SPARK_SUBMIT_OPTS": submit}
         ran = subprocess.run(
-            command, env=environment, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            command,
+            env=environment,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
             timeout=ARCHIVE_SECONDS,
-        )  # fmt: skip
+        )
         if ran.returncode == 0 and unfinished.exists():
             unfinished.replace(path)
         else:

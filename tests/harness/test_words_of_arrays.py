@@ -18,11 +18,15 @@ def _faults(source: str) -> list[str]:
 @pytest.mark.parametrize(
     "source",
     [
-        "HEAD, TAIL = 0, 1\nwords[at + TAIL]", "A, B, C = range(3)\nrows[row, B]", "STATE = 7\nwords[STATE]",
-        "from m import HEAD\nHEAD = 2\nwords[HEAD]", "@kernel\ndef put(words: Words): words[at + 2]",
-        "@inlined\ndef put(rows): rows[slot, 0]", f"@kernel\ndef put(at): pass\n{WORD}put(Word.HEAD)",
+        "HEAD, TAIL = 0, 1\nwords[at + TAIL]",
+        "A, B, C = range(3)\nrows[row, B]",
+        "STATE = 7\nwords[STATE]",
+        "from m import HEAD\nHEAD = 2\nwords[HEAD]",
+        "@kernel\ndef put(words: Words): words[at + 2]",
+        "@inlined\ndef put(rows): rows[slot, 0]",
+        f"@kernel\ndef put(at): pass\n{WORD}put(Word.HEAD)",
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_found(source: str) -> None:
     assert len(_faults(source)) == 1
 
@@ -30,11 +34,13 @@ def test_what_is_wrong_is_found(source: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        f"{WORD}words[at + Word.TAIL]", "HEADER_WORDS = 8\nwords[HEADER_WORDS + at]", "LENGTH = 4\ndata[at:LENGTH]",
+        f"{WORD}words[at + Word.TAIL]",
+        "HEADER_WORDS = 8\nwords[HEADER_WORDS + at]",
+        "LENGTH = 4\ndata[at:LENGTH]",
         "@kernel\ndef put(ends, data: Bytes): ends[k + 1], data[at + 3], rows[0], rows.shape[1]",
         f"@kernel\ndef put(at): pass\n{WORD}put(int(Word.HEAD))",
         f"{WORD}@kernel\ndef get(at): pass\n@kernel\ndef put(at): get(Word.HEAD)",
     ],
-)  # fmt: skip
+)
 def test_what_is_right_passes(source: str) -> None:
     assert not _faults(source)

@@ -24,9 +24,10 @@ def faults(trees: Mapping[str, ast.Module]) -> Iterator[tuple[str, ast.expr]]:
     for module, tree in trees.items():
         full_name = _full_names(tree, module)
         for fault in (
-            *_words_named(tree, full_name, numbers), *_bare_words(tree),
+            *_words_named(tree, full_name, numbers),
+            *_bare_words(tree),
             *_calls_with(tree, full_name, kernels, members),
-        ):  # fmt: skip
+        ):
             yield module, fault
 
 

@@ -190,9 +190,10 @@ def together_after_deaths(history: History) -> int:
 def _together(history: History) -> list[tuple[Span, Span]]:
     """But for the time in which both may believe that they have the lock."""
     return [
-        (before, span) for before, span in _overlapping(history.spans)
+        (before, span)
+        for before, span in _overlapping(history.spans)
         if not any(0 <= span.ended - died < LOCK_MS for died in history.deaths)
-    ]  # fmt: skip
+    ]
 
 
 def _overlapping(spans: Iterable[Span]) -> Iterable[tuple[Span, Span]]:

@@ -51,7 +51,16 @@ def again(history: History, number: int, **changes: object) -> None:
 def test_the_checker_sees_every_fault() -> None:
     assert faults(some_history()) == []
     for name in (
-        "lost", "again", "early", "rolled back", "disordered", "stored", "together", "back", "twice", "unanswered",
+        "lost",
+        "again",
+        "early",
+        "rolled back",
+        "disordered",
+        "stored",
+        "together",
+        "back",
+        "twice",
+        "unanswered",
     ):
         history = some_history()
         match name:

@@ -40,9 +40,13 @@ def test_consumers_go_on_where_they_were_at_a_promoted_slave(kind: str, tmp_path
     with ExitStack() as stack:
         names = stack.enter_context(OurNameServer(tmp_path / "names", version))
         common = {
-            **SETTINGS, "brokerName": "broker-a", "namesrvAddr": names.address, "compat": kind.removeprefix("ours "),
-            "ringSizeInBytes": 1 << 24, "haReconnectInterval": 100,
-        }  # fmt: skip
+            **SETTINGS,
+            "brokerName": "broker-a",
+            "namesrvAddr": names.address,
+            "compat": kind.removeprefix("ours "),
+            "ringSizeInBytes": 1 << 24,
+            "haReconnectInterval": 100,
+        }
         a = stack.enter_context(LocalBroker(tmp_path / "a", brokerRole="SYNC_MASTER", **common))
         slave = {**common, "brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": a.ha_address}
         b = stack.enter_context(LocalBroker(tmp_path / "b", **slave))
@@ -51,10 +55,11 @@ def test_consumers_go_on_where_they_were_at_a_promoted_slave(kind: str, tmp_path
         members = {
             name: stack.enter_context(Member(tmp_path / name, names, history, lock, *words))
             for name, words in (
-                ("consumer-0", ("consume", "consumer-0")), ("consumer-1", ("consume", "consumer-1")),
+                ("consumer-0", ("consume", "consumer-0")),
+                ("consumer-1", ("consume", "consumer-1")),
                 ("producer", ("produce", "0", str(THREADS), str(PAUSE_US))),
             )
-        }  # fmt: skip
+        }
         await_that(lambda: seen(history, 0) >= BEFORE, "consumers are in step", SECONDS)
         before, history.kills = len(history.got), ["promotion"]
         ran = run("promote", b.store, "--switch")

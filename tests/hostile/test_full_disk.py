@@ -26,11 +26,17 @@ from tools.common.local_broker import LocalBroker
 
 DISK_BYTES, BODY_BYTES = 24 << 20, 16_000
 SETTINGS = {
-    **SMALL, "maxHashSlotNum": 1000, "maxIndexNum": 4000, "messageDelayLevel": "1s 3s", "transactionTimeOut": 1000,
-    "transactionCheckInterval": 500, "flushConsumerOffsetInterval": 500, "flushDelayOffsetInterval": 500,
+    **SMALL,
+    "maxHashSlotNum": 1000,
+    "maxIndexNum": 4000,
+    "messageDelayLevel": "1s 3s",
+    "transactionTimeOut": 1000,
+    "transactionCheckInterval": 500,
+    "flushConsumerOffsetInterval": 500,
+    "flushDelayOffsetInterval": 500,
     "cleanFileForciblyEnable": "false",  # else the oldest messages go
     "transactionCheckMax": 1_000_000,  # on a slow machine it is asked about for long
-}  # fmt: skip
+}
 BEFORE, DELAYED, MOST = 40, 20, 400
 CREATE_FAILED, NO_SERVICE = "create mapped file failed, server is busy or broken.", "service not available now."
 WAITS = "DELAY\x012\x02"

@@ -29,9 +29,15 @@ from tools.common.exit_codes import ExitCode
 from tools.common.local_broker import LocalBroker
 
 DISK_BYTES, SLOTS, ENTRIES_MAX, EXT_BYTES = 24 << 20, 500, 30, 4000
-SETTINGS = {**SMALL, "maxHashSlotNum": SLOTS, "maxIndexNum": ENTRIES_MAX, "cleanFileForciblyEnable": "false",
-            # it takes messages when it is full, too
-            "diskMaxUsedSpaceRatio": 95, "diskSpaceWarningLevelRatio": 100}  # fmt: skip
+SETTINGS = {
+    **SMALL,
+    "maxHashSlotNum": SLOTS,
+    "maxIndexNum": ENTRIES_MAX,
+    "cleanFileForciblyEnable": "false",
+    # it takes messages when it is full, too
+    "diskMaxUsedSpaceRatio": 95,
+    "diskSpaceWarningLevelRatio": 100,
+}
 EXTENSIONS = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": EXT_BYTES}
 BEFORE, MEANWHILE, AFTER, QUEUES = 40, 60, 40, 4  # a file of the index is full after each few of them
 CASES = pytest.mark.parametrize(("kind", "more"), [("ext4", {}), ("ext4", EXTENSIONS), ("tmpfs", {})])

@@ -31,9 +31,11 @@ from tools.common.local_broker import LocalBroker
 
 NEVER_MS, LOCKED_SECONDS = 3_600_000, 50.0  # a lock holds for a minute
 SETTINGS = {
-    **SMALL, "messageDelayLevel": "1s 1h", "flushConsumerOffsetInterval": NEVER_MS,
+    **SMALL,
+    "messageDelayLevel": "1s 1h",
+    "flushConsumerOffsetInterval": NEVER_MS,
     "flushDelayOffsetInterval": NEVER_MS,
-}  # fmt: skip
+}
 DELAYED, WAITS = 300, "DELAY\x011\x02"
 
 
@@ -106,7 +108,7 @@ def test_offsets_delays_and_locks_are_those_of_the_dead_run(tmp_path: Path, comp
         answer_to(client, send(b"after", i=WAITS))
         await_that(lambda: far(board) == DELAYED + 1, "what came after is delivered")
         assert set(delivered(broker, board).values()) == {1}, "none came again"
-    assert str(DELAYED + 1) in (config / DELAY_OFFSETS).read_text() and '0:7' in (config / CONSUMER_OFFSETS).read_text()
+    assert str(DELAYED + 1) in (config / DELAY_OFFSETS).read_text() and "0:7" in (config / CONSUMER_OFFSETS).read_text()
 
 
 REFUSED: list[dict[str, object]] = [{"regionPath": "/proc"}, {"mappedFileSizeCommitLog": 3 << 20}]

@@ -44,10 +44,12 @@ def lie(dice: random.Random, at: int, *, is_boundary: bool) -> bytes:
     wrong = dice.choice([at + 1, at + SEGMENT, -1, -SEGMENT, LOG_OFFSET_MAX + SEGMENT, dice.getrandbits(63), at - 1])
     sizes = [room + 1, -1, -(1 << 31), (1 << 31) - 1, SEGMENT + room]
     kinds = [
-        FRAME_HEADER.pack(wrong, 0), FRAME_HEADER.pack(wrong, len(noise)) + noise,
-        FRAME_HEADER.pack(at, dice.choice(sizes)) + noise, b"\xff" * 12 + noise,
+        FRAME_HEADER.pack(wrong, 0),
+        FRAME_HEADER.pack(wrong, len(noise)) + noise,
+        FRAME_HEADER.pack(at, dice.choice(sizes)) + noise,
+        b"\xff" * 12 + noise,
         FRAME_HEADER.pack(at + 7, len(TOPICS)) + TOPICS,
-    ]  # fmt: skip
+    ]
     if is_boundary and room >= max(SIZES) + BLANK_BYTES:
         misfits = [(room - BLANK_BYTES + 1, MAGIC_V2), (3 * SEGMENT, MAGIC_V1), ((1 << 31) - 1, MAGIC_V2)]
         blanks = [(room - 1, BLANK_MAGIC), (room + 1, BLANK_MAGIC), (0, BLANK_MAGIC), (-1, BLANK_MAGIC)]

@@ -24,10 +24,15 @@ from tools.common.local_broker import LocalBroker
 
 HOUR_S, DELAY_S = 3600, 2
 SETTINGS = {
-    **SMALL, "messageDelayLevel": f"1h {DELAY_S}s", "transactionTimeOut": 1000, "transactionCheckInterval": 300,
-    "brokerFastFailureEnable": "true", "osPageCacheBusyTimeOutMills": 60_000, "waitTimeMillsInSendQueue": 60_000,
+    **SMALL,
+    "messageDelayLevel": f"1h {DELAY_S}s",
+    "transactionTimeOut": 1000,
+    "transactionCheckInterval": 300,
+    "brokerFastFailureEnable": "true",
+    "osPageCacheBusyTimeOutMills": 60_000,
+    "waitTimeMillsInSendQueue": 60_000,
     "transactionCheckMax": 1_000_000,  # on a slow machine it is asked about for long
-}  # fmt: skip
+}
 WAITS, WAITS_AN_HOUR = "DELAY\x012\x02", "DELAY\x011\x02"
 QUEUE = {"topic": TOPIC, "brokerName": "b", "queueId": 0}
 

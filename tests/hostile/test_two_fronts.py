@@ -36,9 +36,13 @@ from tests.hostile.test_front import (
 from tools.common.local_broker import LocalBroker
 
 SETTINGS = {
-    **SMALL, "frontProcesses": 2, "transactionTimeOut": 1000, "transactionCheckInterval": 300, "compat": "4.9",
+    **SMALL,
+    "frontProcesses": 2,
+    "transactionTimeOut": 1000,
+    "transactionCheckInterval": 300,
+    "compat": "4.9",
     "transactionCheckMax": 1_000_000,  # on a slow machine it is asked about for long
-}  # fmt: skip
+}
 STATUS = {"messageQueueTable": {json.dumps({"brokerName": "b", "queueId": 0, "topic": TOPIC}): 3}}
 MOST = 64  # connections, until both fronts have one
 Made = TypeVar("Made")

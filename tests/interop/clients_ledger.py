@@ -72,8 +72,10 @@ def section(results: Results) -> tuple[str, int]:
         wrong += sum(map(len, others.values()))
         every = sum(map(len, results[cell].forms.values()))
         codes = ", ".join(map(str, sorted(results[cell].forms)))
-        forms.append(f"- {cell.client} at {cell.kind}: {every - sum(map(len, others.values()))} of {every} forms of"
-                     f" answers and pushes are a real {REAL_OF[cell.kind]}'s (request codes {codes}).")  # fmt: skip
+        forms.append(
+            f"- {cell.client} at {cell.kind}: {every - sum(map(len, others.values()))} of {every} forms of"
+            f" answers and pushes are a real {REAL_OF[cell.kind]}'s (request codes {codes})."
+        )
         forms += [f"  - not a real one's: {text[:400]}" for texts in others.values() for text in texts]
     return HEAD + "\n".join([*lines, "", "Requests and answers:", "", *forms]) + "\n", wrong
 

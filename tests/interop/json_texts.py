@@ -184,31 +184,50 @@ class Maker:
         return value | ({"half": HALF} if self._seed.random() < 0.05 else {})
 
     def _heartbeat(self) -> tuple[str, Any]:
-        return "HeartbeatData", self._some({
-            "clientID": self._name,
-            "producerDataSet": lambda: [self._some({"groupName": self._name}, "groupName") for _ in range(2)],
-            "consumerDataSet": lambda: [self._consumer() for _ in range(self._seed.randrange(3))],
-        }, "clientID")  # fmt: skip
+        return "HeartbeatData", self._some(
+            {
+                "clientID": self._name,
+                "producerDataSet": lambda: [self._some({"groupName": self._name}, "groupName") for _ in range(2)],
+                "consumerDataSet": lambda: [self._consumer() for _ in range(self._seed.randrange(3))],
+            },
+            "clientID",
+        )
 
     def _consumer(self) -> Any:
-        return self._some({
-            "groupName": self._name, "consumeType": lambda: self._enum(CONSUME_TYPES),
-            "messageModel": lambda: self._enum(MODELS), "unitMode": self._flag,
-            "subscriptionDataSet": lambda: [self._subscription()],
-        }, "groupName")  # fmt: skip
+        return self._some(
+            {
+                "groupName": self._name,
+                "consumeType": lambda: self._enum(CONSUME_TYPES),
+                "messageModel": lambda: self._enum(MODELS),
+                "unitMode": self._flag,
+                "subscriptionDataSet": lambda: [self._subscription()],
+            },
+            "groupName",
+        )
 
     def _subscription(self) -> Any:
-        return self._some({
-            "topic": self._name, "subString": self._said, "subVersion": self._number, "classFilterMode": self._flag,
-            "tagsSet": lambda: [self._seed.choice(("a", 5, True))], "codeSet": lambda: [self._number()],
-        }, "topic")  # fmt: skip
+        return self._some(
+            {
+                "topic": self._name,
+                "subString": self._said,
+                "subVersion": self._number,
+                "classFilterMode": self._flag,
+                "tagsSet": lambda: [self._seed.choice(("a", 5, True))],
+                "codeSet": lambda: [self._number()],
+            },
+            "topic",
+        )
 
     def _locks(self) -> tuple[str, Any]:
         queue = {"topic": self._name, "brokerName": self._name, "queueId": self._number}
-        return "LockBatchRequestBody", self._some({
-            "consumerGroup": self._name, "clientId": self._name,
-            "mqSet": lambda: [self._some(queue, "topic") for _ in range(self._seed.randrange(3))],
-        }, "clientId")  # fmt: skip
+        return "LockBatchRequestBody", self._some(
+            {
+                "consumerGroup": self._name,
+                "clientId": self._name,
+                "mqSet": lambda: [self._some(queue, "topic") for _ in range(self._seed.randrange(3))],
+            },
+            "clientId",
+        )
 
     def _topic(self) -> tuple[str, Any]:
         fields = self._by_default(TOPIC) | {"topicFilterType": lambda: self._enum(FILTER_TYPES)}
@@ -292,10 +311,12 @@ def _of_fields(content: bytes, defaults: dict[str, Any], enum: str = "") -> Any:
 
 
 _READERS: dict[str, Callable[[bytes], Any]] = {
-    "RemotingCommand": _of_header, "HeartbeatData": _of_heartbeat, "LockBatchRequestBody": _of_locks,
+    "RemotingCommand": _of_header,
+    "HeartbeatData": _of_heartbeat,
+    "LockBatchRequestBody": _of_locks,
     "TopicConfig": lambda content: _of_fields(content, TOPIC, "topicFilterType"),
     "SubscriptionGroupConfig": lambda content: _of_fields(content, GROUP),
-}  # fmt: skip
+}
 
 
 def compared(one: Text, java: Any, ours: Any) -> Verdict:

@@ -95,9 +95,10 @@ def cells() -> list[Cell]:
     """The whole matrix; where neither side is ours, the row is the reference (and our name server's test)."""
     sides = [
         *((ours, ours) for ours in OURS),
-        *zip(OURS, THEIRS, strict=True), *zip(THEIRS, OURS, strict=True),
+        *zip(OURS, THEIRS, strict=True),
+        *zip(THEIRS, OURS, strict=True),
         *((master, slave) for master in THEIRS for slave in THEIRS),
-    ]  # fmt: skip
+    ]
     return [Cell(*each, names, mode) for each in sides for names in ("ours", "real") for mode in ("async", "sync")]
 
 
@@ -279,9 +280,13 @@ class Run:
     # the end
 
     def _await_equal(self) -> None:
-        await_that(lambda: registered(self.names.address) == {0: f"127.0.0.1:{self.master.port}",
-                                                              1: f"127.0.0.1:{self.slave.port}"},
-                   "both brokers are listed by the name server")  # fmt: skip
+        await_that(
+            lambda: (
+                registered(self.names.address)
+                == {0: f"127.0.0.1:{self.master.port}", 1: f"127.0.0.1:{self.slave.port}"}
+            ),
+            "both brokers are listed by the name server",
+        )
         self.end = await_that(lambda: max(0, end_of(self.master)), "the master says where its log ends")
         await_that(lambda: end_of(self.slave) == self.end, f"the slave's log ends at {self.end}")
         self._phase("catching up")
@@ -374,8 +379,9 @@ def digests_of(commit_log: Path, end: int) -> dict[int, str]:
     files = {int(path.name): path for path in sorted(commit_log.glob("0*"))}
     return {
         base: hashlib.sha256(path.read_bytes()[: max(0, end - base)]).hexdigest()
-        for base, path in files.items() if base < end
-    }  # fmt: skip
+        for base, path in files.items()
+        if base < end
+    }
 
 
 def main(name: str, out: Path) -> int:

@@ -97,9 +97,11 @@ def _sum(of: tuple[str, Outcomes]) -> str:
     counts = Counter(outcome.kind for outcome in outcomes.values())
     wrong = sum(not is_as_expected(outcome, kind) for outcome in outcomes.values())
     said = "all as expected" if not wrong else f"{wrong} not as the real 4.9.7's"
-    return (f"- {kind}: {counts['PASS']} passed, {counts['FAIL']} failed, {counts['SKIP']} ignored by their authors;"
-            f" {sum(bool(outcome.first) for outcome in outcomes.values())} run again;"
-            f" {said} (Python {platform.python_version()}).\n")  # fmt: skip
+    return (
+        f"- {kind}: {counts['PASS']} passed, {counts['FAIL']} failed, {counts['SKIP']} ignored by their authors;"
+        f" {sum(bool(outcome.first) for outcome in outcomes.values())} run again;"
+        f" {said} (Python {platform.python_version()}).\n"
+    )
 
 
 def main() -> int:

@@ -47,9 +47,16 @@ class Peer:
         """The answer to it."""
         self._opaque += 1
         request = RemotingCommand(
-            question.code, self._opaque, 0, None, question.ext, question.body, "JAVA", question.version,
+            question.code,
+            self._opaque,
+            0,
+            None,
+            question.ext,
+            question.body,
+            "JAVA",
+            question.version,
             question.serialize,
-        )  # fmt: skip
+        )
         sock, splitter = self._connection(question)
         sock.sendall(encode(request))
         while True:
@@ -80,11 +87,16 @@ class Peer:
         """What an answer says, its own texts masked."""
         remark = answer.remark if answer.remark is None else JAVA_LINE.sub("", answer.remark)
         return {
-            "code": answer.code, "remark": self._masked(remark), "ext": self._masked(answer.ext_fields),
+            "code": answer.code,
+            "remark": self._masked(remark),
+            "ext": self._masked(answer.ext_fields),
             "order of ext": list(answer.ext_fields or ()),
-            "flag": answer.flag, "language": answer.language, "version": answer.version,
-            "serialize": answer.serialize.name, "body": self._masked(bytes(answer.body).decode("latin-1")),
-        }  # fmt: skip
+            "flag": answer.flag,
+            "language": answer.language,
+            "version": answer.version,
+            "serialize": answer.serialize.name,
+            "body": self._masked(bytes(answer.body).decode("latin-1")),
+        }
 
     def _masked(self, value: Any) -> Any:
         text = json.dumps(value, default=repr)
@@ -117,6 +129,9 @@ def _difference(real: Peer, ours: Peer, question: Question) -> list[str]:
         if not question.settles or time.monotonic() > deadline:
             break
         pause.wait(0.1)
-    parts = [f"  {name}: RocketMQ {theirs[name]!r}\n{'':>{len(name)}}    ours     {mine[name]!r}"
-             for name in theirs if theirs[name] != mine[name]]  # fmt: skip
+    parts = [
+        f"  {name}: RocketMQ {theirs[name]!r}\n{'':>{len(name)}}    ours     {mine[name]!r}"
+        for name in theirs
+        if theirs[name] != mine[name]
+    ]
     return ["\n".join([str(question), *parts])]

@@ -103,9 +103,14 @@ class Recorder:
         )
 
     async def _hand_on(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, *, by_server: bool,
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        number: int,
+        *,
+        by_server: bool,
         is_broker: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         splitter = FrameSplitter()
         try:
             while data := await reader.read(READ_BYTES):
@@ -200,10 +205,15 @@ def _text(command: RemotingCommand, frame: bytes) -> str:
         order += list(json.loads(header).get("extFields") or ())
     ext = {name: "*" if name in OF_A_MOMENT else _masked(value) for name, value in (command.ext_fields or {}).items()}
     fields = {
-        "remark": _masked(command.remark), "ext": ext, "order": order, "flag": command.flag,
-        "language": command.language, "version": command.version, "serialize": command.serialize.name,
+        "remark": _masked(command.remark),
+        "ext": ext,
+        "order": order,
+        "flag": command.flag,
+        "language": command.language,
+        "version": command.version,
+        "serialize": command.serialize.name,
         "body": _body(bytes(command.body)),
-    }  # fmt: skip
+    }
     return json.dumps(fields, sort_keys=True)
 
 

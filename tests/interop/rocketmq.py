@@ -99,9 +99,12 @@ class JavaProcess:
         environment.pop("NAMESRV_ADDR", None)
         with self.output.open("wb") as out:
             self._process = subprocess.Popen(
-                [*self.command(), *arguments], env=environment, cwd=self.home, stderr=out,
+                [*self.command(), *arguments],
+                env=environment,
+                cwd=self.home,
+                stderr=out,
                 **{"stdout": out, "stdin": subprocess.DEVNULL, **streams},
-            )  # fmt: skip
+            )
         return self._process
 
     def __enter__(self) -> Self:
@@ -198,12 +201,19 @@ class RocketMQBroker(JavaProcess):
         self.store = store or home / "store"
         self.commit_log = self.store / "commitlog"
         common = {
-            "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "listenPort": self.port,
-            "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "storePathRootDir": self.store,
-            "storePathCommitLog": self.commit_log, "diskMaxUsedSpaceRatio": 95,
-            "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000, "maxIndexNum": 4000,
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "listenPort": self.port,
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "storePathRootDir": self.store,
+            "storePathCommitLog": self.commit_log,
+            "diskMaxUsedSpaceRatio": 95,
+            "mappedFileSizeConsumeQueue": 20_000,
+            "maxHashSlotNum": 1000,
+            "maxIndexNum": 4000,
             **PATIENCE,
-        }  # fmt: skip
+        }
         # The first writes 37 MB each time; for the length of the second 5.x spins at its start.
         spared = {"timerFlushIntervalMs": 60_000, "transactionMetricFlushInterval": 500}
         five = {"bindAddress": "127.0.0.1", "timerWheelEnable": "false", **spared} if is_five(version) else {}

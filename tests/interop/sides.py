@@ -94,10 +94,19 @@ class OurSide:
         self.store = home / "store"
         self._home = home
         self._settings = {
-            "compat": "5" if is_five(version) else "4.9", "listenPort": self.port, "haListenPort": self.port + 1,
-            "brokerName": "broker-a", "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536, "haReconnectInterval": 1000,
-            "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000, "maxIndexNum": 4000, **PATIENCE, **settings,
-        }  # fmt: skip
+            "compat": "5" if is_five(version) else "4.9",
+            "listenPort": self.port,
+            "haListenPort": self.port + 1,
+            "brokerName": "broker-a",
+            "ringSizeInBytes": 1 << 20,
+            "maxMessageSize": 65536,
+            "haReconnectInterval": 1000,
+            "mappedFileSizeConsumeQueue": 20_000,
+            "maxHashSlotNum": 1000,
+            "maxIndexNum": 4000,
+            **PATIENCE,
+            **settings,
+        }
         self._running: LocalBroker | None = None
 
     def start(self) -> None:

@@ -31,8 +31,10 @@ MESSAGES = 40
 ALL_TIME = {"beginTimestamp": "0", "endTimestamp": "9000000000000"}
 # Of the clock of either side, of its port, and what each of two counts the other way round.
 MASKS = {
-    r'delayTime\\":\d+': r'delayTime\\":0', r'127\.0\.0\.1:\d+': "HERE", r'(topicPutTps|consumeTps)\\":[\d.E]+': "TPS",
-}  # fmt: skip
+    r'delayTime\\":\d+': r'delayTime\\":0',
+    r"127\.0\.0\.1:\d+": "HERE",
+    r'(topicPutTps|consumeTps)\\":[\d.E]+': "TPS",
+}
 
 
 def write_store(directory: Path, compat: str) -> Path:
@@ -146,8 +148,16 @@ def of_resets() -> Iterator[Question]:
     """Offsets are set, asked for, said again, and heard of by pulls."""
     everything = {"topic": "kept", "group": "g", "isForce": "true"}
     of_queue = {"topic": "kept", "queueId": "1", "consumerGroup": "g"}
-    pull = {**of_queue, "maxMsgNums": "2", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
-            "subscription": "*", "subVersion": "0", "expressionType": "TAG"}  # fmt: skip
+    pull = {
+        **of_queue,
+        "maxMsgNums": "2",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
     for fields in (
         {"timestamp": "0"}, {"timestamp": "-1"}, {"timestamp": "9000000000000"}, {"timestamp": "0", "queueId": "1"},
         {"timestamp": "0", "queueId": "1", "offset": "-1"}, {"timestamp": "0", "queueId": "1", "offset": "11"},

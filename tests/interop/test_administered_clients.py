@@ -110,9 +110,11 @@ class Bed(NamedTuple):
         """The words of a command there."""
         message = self.sent[side][5]
         own = {
-            "CLIENT": self.client_ids[side], "BROKER": f"127.0.0.1:{self.sides[side].port}",
-            "UNIQUE": message["id"], "PLACE": message["offsetId"],
-        }  # fmt: skip
+            "CLIENT": self.client_ids[side],
+            "BROKER": f"127.0.0.1:{self.sides[side].port}",
+            "UNIQUE": message["id"],
+            "PLACE": message["offsetId"],
+        }
         return [own.get(word, word) for word in command.split()]
 
 
@@ -167,21 +169,36 @@ def is_through(bed: Bed, names: str, group: str, name: str) -> bool:
 @pytest.mark.interop
 def test_mqadmin_shows_the_same_of_clients_and_messages(bed: Bed) -> None:
     topic = f" -t {TOPIC}" if rocketmq.is_five(bed.version) else ""
-    assert bed.lasting_differences(
-        "consumerProgress", f"consumerProgress -g {GROUP}", f"consumerProgress -g {GROUP} -s true",
-        f"consumerConnection -g {GROUP}", f"producerConnection -g producers -t {TOPIC}",
-        f"consumerStatus -g {GROUP}", f"topicStatus -t {TOPIC}", f"topicStatus -t %RETRY%{GROUP}",
-        f"queryMsgById -i PLACE{topic}", f"queryMsgByKey -t {TOPIC} -k key5",
-        f"queryMsgByUniqueKey -t {TOPIC} -i UNIQUE",
-    ) == []  # fmt: skip
+    assert (
+        bed.lasting_differences(
+            "consumerProgress",
+            f"consumerProgress -g {GROUP}",
+            f"consumerProgress -g {GROUP} -s true",
+            f"consumerConnection -g {GROUP}",
+            f"producerConnection -g producers -t {TOPIC}",
+            f"consumerStatus -g {GROUP}",
+            f"topicStatus -t {TOPIC}",
+            f"topicStatus -t %RETRY%{GROUP}",
+            f"queryMsgById -i PLACE{topic}",
+            f"queryMsgByKey -t {TOPIC} -k key5",
+            f"queryMsgByUniqueKey -t {TOPIC} -i UNIQUE",
+        )
+        == []
+    )
     told: dict[str, tuple[str | None, str | None]] = {}
 
     def are_the_same() -> bool:
         real, ours = (figures(bed.said(side, *bed.filled(side, "brokerStatus -b BROKER"))) for side in bed.sides)
         told.clear()
-        told.update({name: (real.get(name), ours.get(name)) for name in {*real, *ours}
-                     if name not in real or name not in ours
-                     or (real[name] != ours[name] and not FIGURES_OF_A_MOMENT.fullmatch(name))})  # fmt: skip
+        told.update(
+            {
+                name: (real.get(name), ours.get(name))
+                for name in {*real, *ours}
+                if name not in real
+                or name not in ours
+                or (real[name] != ours[name] and not FIGURES_OF_A_MOMENT.fullmatch(name))
+            }
+        )
         return not told
 
     with suppress(AssertionError):
@@ -199,10 +216,14 @@ def figures(text: str) -> dict[str, str]:
 def test_orders_of_mqadmin_reach_a_java_consumer(bed: Bed) -> None:
     """What it answers (221, 307), a message put before its listener (309), its offsets set back (220)."""
     topic = f" -t {TOPIC}" if rocketmq.is_five(bed.version) else ""
-    assert bed.lasting_differences(
-        f"getConsumerStatus -g {GROUP} -t {TOPIC}", f"getConsumerStatus -g {GROUP} -t {TOPIC} -i CLIENT",
-        f"consumerStatus -g {GROUP} -i CLIENT -s",
-    ) == []  # fmt: skip
+    assert (
+        bed.lasting_differences(
+            f"getConsumerStatus -g {GROUP} -t {TOPIC}",
+            f"getConsumerStatus -g {GROUP} -t {TOPIC} -i CLIENT",
+            f"consumerStatus -g {GROUP} -i CLIENT -s",
+        )
+        == []
+    )
     assert bed.differences(f"queryMsgById -i PLACE -g {GROUP} -d CLIENT{topic}") == []
     for side in bed.sides:
         assert bed.consumers.bodies(side)["body 5"] == 2, side
@@ -221,10 +242,15 @@ def again_all(bed: Bed, side: str) -> bool:
 
 @pytest.mark.interop
 def test_mqadmin_changes_the_offsets_of_groups_without_members(bed: Bed) -> None:
-    assert bed.differences(
-        "updateSubGroup -b BROKER -g cloned", f"cloneGroupOffset -s gone -d cloned -t {TOPIC} -o true",
-        f"resetOffsetByTime -g gone -t {TOPIC} -s 0", "consumerProgress -g gone",
-    ) == []  # fmt: skip
+    assert (
+        bed.differences(
+            "updateSubGroup -b BROKER -g cloned",
+            f"cloneGroupOffset -s gone -d cloned -t {TOPIC} -o true",
+            f"resetOffsetByTime -g gone -t {TOPIC} -s 0",
+            "consumerProgress -g gone",
+        )
+        == []
+    )
     gone = ["0"] * SCENE_QUEUES
     if rocketmq.is_five(bed.version):
         of_one = f"resetOffsetByTime -g gone -t {TOPIC} -s 0 -b BROKER -q 3 -o"

@@ -36,8 +36,16 @@ UNSERVED = (0, 5, 99, 500, 903, 999, 2000, 12345)  # that RocketMQ does not know
 def write_config(store: Path, five: bool) -> None:
     """What the broker finds: topics, groups, offsets."""
     version = {**FIRST, **({"stateVersion": 0} if five else {})}
-    config = {"order": False, "perm": 6, "readQueueNums": 4, "topicFilterType": "SINGLE_TAG", "topicName": "kept",
-              "topicSysFlag": 0, "writeQueueNums": 4, **({"attributes": {}} if five else {})}  # fmt: skip
+    config = {
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 4,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "kept",
+        "topicSysFlag": 0,
+        "writeQueueNums": 4,
+        **({"attributes": {}} if five else {}),
+    }
     write = json_files.write
     write(store / "config" / "topics.json", {"dataVersion": version, "topicConfigTable": {"kept": config}})
     offsets = {f"kept@g{n}": {queue: 7 * n + queue for queue in range(4)} for n in range(30)}
@@ -192,5 +200,6 @@ def check_settings(real: Peer, ours: Peer) -> list[str]:
     theirs, mine = settings_of(real), settings_of(ours)
     return [
         f"26: {name}: RocketMQ {theirs[name]}, ours {mine[name]}"
-        for name in sorted((theirs.keys() & mine.keys()) - SET) if theirs[name] != mine[name]
-    ]  # fmt: skip
+        for name in sorted((theirs.keys() & mine.keys()) - SET)
+        if theirs[name] != mine[name]
+    ]

@@ -32,12 +32,18 @@ COUNTED = (
     "rocketmq_consumer_group_create_execution_time_milliseconds_count",
 )  # fmt: skip
 NAMES = (
-    *COUNTED, RPC,
-    "rocketmq_producer_connections", "rocketmq_consumer_connections", "rocketmq_messages_out_total",
-    "rocketmq_throughput_out_total", "rocketmq_consumer_lag_messages", "rocketmq_consumer_inflight_messages",
-    "rocketmq_consumer_ready_messages", "rocketmq_consumer_lag_latency_milliseconds",
+    *COUNTED,
+    RPC,
+    "rocketmq_producer_connections",
+    "rocketmq_consumer_connections",
+    "rocketmq_messages_out_total",
+    "rocketmq_throughput_out_total",
+    "rocketmq_consumer_lag_messages",
+    "rocketmq_consumer_inflight_messages",
+    "rocketmq_consumer_ready_messages",
+    "rocketmq_consumer_lag_latency_milliseconds",
     "rocketmq_consumer_queueing_latency_milliseconds",
-)  # fmt: skip
+)
 CHECKS = "CID_RMQ_SYS_TRANS"  # reads of RocketMQ's check service, which comes when its interval is over
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -54,8 +60,15 @@ class Listener(Client):
 
 def subscription(topic: str, *tags: str) -> dict[str, object]:
     text = "||".join(tags) or "*"
-    return {"topic": topic, "subString": text, "tagsSet": list(tags), "codeSet": [java_hash(tag) for tag in tags],
-            "subVersion": 1, "expressionType": "TAG", "classFilterMode": False}  # fmt: skip
+    return {
+        "topic": topic,
+        "subString": text,
+        "tagsSet": list(tags),
+        "codeSet": [java_hash(tag) for tag in tags],
+        "subVersion": 1,
+        "expressionType": "TAG",
+        "classFilterMode": False,
+    }
 
 
 def consumer(group: str, *subscriptions: dict[str, object], kind: str = "CONSUME_PASSIVELY") -> dict[str, object]:
@@ -107,13 +120,14 @@ def play(client: Client) -> None:
             said = {"consumerGroup": group, "topic": "seen", "queueId": queue_id, "commitOffset": 2 + queue_id}
             assert client.request(COMMIT, said)["code"] == 0
     heartbeat = {
-        "clientID": "here@1", "producerDataSet": [{"groupName": "makes"}, {"groupName": "makes too"}],
+        "clientID": "here@1",
+        "producerDataSet": [{"groupName": "makes"}, {"groupName": "makes too"}],
         "consumerDataSet": [
             consumer("reads", subscription("seen"), subscription("%RETRY%reads"), subscription("nowhere")),
             consumer("tagged", subscription("seen", "a", "c")),
             consumer("new", subscription("seen"), subscription("other"), kind="CONSUME_ACTIVELY"),
         ],
-    }  # fmt: skip
+    }
     assert client.request(HEART_BEAT, body=json.dumps(heartbeat).encode())["code"] == 0
     for built in (("seen", 0, 15), ("seen", 1, 15), ("other", 0, 30)):
         await_in_queue(client, *built)
@@ -135,10 +149,14 @@ def play_unusual(client: Client) -> None:
     for half, decision in zip(halves, (8, 12), strict=False):
         fields = half["extFields"]
         end = {
-            "producerGroup": "makes", "tranStateTableOffset": fields["queueOffset"], "commitOrRollback": decision,
-            "commitLogOffset": int(fields["msgId"][16:], 16), "fromTransactionCheck": False,
-            "msgId": fields["msgId"], "transactionId": fields.get("transactionId", ""),
-        }  # fmt: skip
+            "producerGroup": "makes",
+            "tranStateTableOffset": fields["queueOffset"],
+            "commitOrRollback": decision,
+            "commitLogOffset": int(fields["msgId"][16:], 16),
+            "fromTransactionCheck": False,
+            "msgId": fields["msgId"],
+            "transactionId": fields.get("transactionId", ""),
+        }
         assert client.request(END_TRANSACTION, end)["code"] == 0
     bad = int(client.put("seen", 0, b"bad", key)["extFields"]["msgId"][16:], 16)
     back = {
@@ -182,9 +200,11 @@ def unlike(theirs: Samples, ours: Samples) -> str:
     """What one side says and the other does not."""
     sides = (("RocketMQ", theirs, ours), ("ours", ours, theirs))
     return "\n".join(
-        f"{whose}: {name} {sorted(labels)} {of[name, labels]}" for whose, of, other in sides
-        for name, labels in sorted(of, key=repr) if other.get((name, labels)) != of[name, labels]
-    )  # fmt: skip
+        f"{whose}: {name} {sorted(labels)} {of[name, labels]}"
+        for whose, of, other in sides
+        for name, labels in sorted(of, key=repr)
+        if other.get((name, labels)) != of[name, labels]
+    )
 
 
 @pytest.mark.interop

@@ -27,9 +27,11 @@ KINDS = {"real": partial(RealSide, enableSlaveActingMaster="true"), "ours": OurS
 def ask(side: Side, code: int, client: str, *queues: int, only: bool = False) -> list[int]:
     """Lock or unlock these queues; those that the answer names."""
     body = {
-        "consumerGroup": "g", "clientId": client, "onlyThisBroker": only,
+        "consumerGroup": "g",
+        "clientId": client,
+        "onlyThisBroker": only,
         "mqSet": [{"brokerName": "broker-a", "topic": "t", "queueId": queue} for queue in queues],
-    }  # fmt: skip
+    }
     with Client(side.port) as asking:
         header, answer = asking.exchange(code, body=json.dumps(body).encode())
     assert header["code"] == 0, header

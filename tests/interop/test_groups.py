@@ -84,9 +84,11 @@ def test_a_clients_role_that_is_killed_comes_back_with_members_locks_and_offsets
         for name in ("one", "two"):
             await_that(partial(consumers.has, name, QUEUES // 2), "each has a half, and its locks", SECONDS)
         shares = consumers.queues("one"), consumers.queues("two")
-        stranger = {"consumerGroup": "g", "clientId": "stranger", "mqSet": [
-            {"brokerName": "a", "topic": "t", "queueId": queue} for queue in range(QUEUES)
-        ]}  # fmt: skip
+        stranger = {
+            "consumerGroup": "g",
+            "clientId": "stranger",
+            "mqSet": [{"brokerName": "a", "topic": "t", "queueId": queue} for queue in range(QUEUES)],
+        }
         for offset in range(20, 25):
             fields = {"consumerGroup": "kept", "topic": "t", "queueId": "1", "commitOffset": str(offset)}
             if compat == "5":

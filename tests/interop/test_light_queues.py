@@ -18,10 +18,14 @@ from tests.interop.test_send_answers import properties, sent
 from tools.common.local_broker import LocalBroker
 
 SETTINGS = {
-    "mappedFileSizeCommitLog": 1 << 20, "brokerName": "broker-a", "enableLmq": "true", "enableMultiDispatch": "true",
-    "messageDelayLevel": " ".join(["1h"] * 18), "transactionCheckInterval": 10**9,
+    "mappedFileSizeCommitLog": 1 << 20,
+    "brokerName": "broker-a",
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
+    "messageDelayLevel": " ".join(["1h"] * 18),
+    "transactionCheckInterval": 10**9,
     "flushConsumerOffsetInterval": 500,
-}  # fmt: skip
+}
 OURS = {"mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536}
 # In a record, as JSON writes its bytes: the port of where it was born, when it was stored, the port of who stored it.
 _BYTE, _HOST = r"(?:\\u00..|\\[^u]|[^\\])", r"\\u007f\\u0000\\u0000\\u0001"
@@ -32,10 +36,19 @@ LIGHT, GROUPS = ("%LMQ%a", "%LMQ%b"), ("%LMQ%me", "usual")
 
 def pulled(topic: str, group: str, offset: int, **fields: str) -> Question:
     asked = {
-        "consumerGroup": group, "topic": topic, "queueId": "0", "queueOffset": str(offset), "maxMsgNums": "32",
-        "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
-        "expressionType": "TAG", **fields,
-    }  # fmt: skip
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": "0",
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+        **fields,
+    }
     return Question(11, asked, settles=True)
 
 

@@ -31,8 +31,11 @@ def admin(address: str, *arguments: str, code: int = 0) -> Any:
     environment = {**os.environ, "NAMESRV_ADDR": address}
     done = subprocess.run(
         [*CLI, "admin", command, *options, "-o", "json", "--timeout", "120"],
-        check=False, capture_output=True, text=True, env=environment,
-    )  # fmt: skip
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout) if code == 0 else done.stderr
 

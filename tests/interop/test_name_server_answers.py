@@ -190,8 +190,11 @@ def unlike_settings(theirs: Peer, ours: Peer) -> list[str]:
     real, mine = shown_settings(theirs), shown_settings(ours)
     assert {"listenPort", "kvConfigPath", "orderMessageEnable"} <= real.keys() & mine.keys()
     own = {"listenPort", "kvConfigPath", "bindAddress"}
-    return [f"{name}: {real[name]} and {mine[name]}" for name in sorted((real.keys() & mine.keys()) - own)
-            if real[name] != mine[name]]  # fmt: skip
+    return [
+        f"{name}: {real[name]} and {mine[name]}"
+        for name in sorted((real.keys() & mine.keys()) - own)
+        if real[name] != mine[name]
+    ]
 
 
 def departures() -> Iterator[Question]:

@@ -53,11 +53,18 @@ def events(client: Client, side: str) -> list[dict[str, Any]]:
         return seen if len(seen) >= len(ASKED) - 1 else []
 
     return [
-        {"body": bytes(one.body), "properties": one.properties, "flag": one.flag, "sys flag": one.sys_flag,
-         "queue": one.queue_id, "offset": one.queue_offset, "times": one.reconsume_times,
-         "is own": one.born_host.port == one.store_host.port}
+        {
+            "body": bytes(one.body),
+            "properties": one.properties,
+            "flag": one.flag,
+            "sys flag": one.sys_flag,
+            "queue": one.queue_id,
+            "offset": one.queue_offset,
+            "times": one.reconsume_times,
+            "is own": one.born_host.port == one.store_host.port,
+        }
         for one in await_that(are_there, f"{side} wrote the events", SECONDS, pause=0.1)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.interop

@@ -25,9 +25,11 @@ def test_a_real_slave_follows_the_promoted_master(tmp_path: Path) -> None:
     needs.need()
     names = Serving()
     settings = {
-        "brokerName": "broker-a", "mappedFileSizeCommitLog": SEGMENT, "namesrvAddr": f"127.0.0.1:{names.port}",
+        "brokerName": "broker-a",
+        "mappedFileSizeCommitLog": SEGMENT,
+        "namesrvAddr": f"127.0.0.1:{names.port}",
         "haReconnectInterval": 100,
-    }  # fmt: skip
+    }
     try:
         with (
             LocalBroker(tmp_path / "a", brokerRole="ASYNC_MASTER", **settings) as a,

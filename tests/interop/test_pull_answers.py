@@ -62,12 +62,21 @@ def fill(broker: RocketMQBroker) -> None:
 
 def pull(
     offset: object = 0, *, code: int = PULL, form: Serialize = Serialize.JSON, port: int = 0, **fields: object
-) -> Question:  # fmt: skip
+) -> Question:
     said = {
-        "consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "queueOffset": offset, "maxMsgNums": 32,
-        "sysFlag": SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 15_000, "subscription": "*",
-        "subVersion": 0, "expressionType": "TAG", **fields,
-    }  # fmt: skip
+        "consumerGroup": GROUP,
+        "topic": TOPIC,
+        "queueId": 0,
+        "queueOffset": offset,
+        "maxMsgNums": 32,
+        "sysFlag": SUBSCRIPTION,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 15_000,
+        "subscription": "*",
+        "subVersion": 0,
+        "expressionType": "TAG",
+        **fields,
+    }
     texts = {name: str(value) for name, value in said.items() if value is not None}
     return Question(code, texts, serialize=form, port=port)
 
@@ -153,8 +162,14 @@ def test_pulls_are_answered_as_rocketmqs_are(version: str, tmp_path: Path) -> No
                     path.unlink()
         with ExitStack() as stack:
             real = stack.enter_context(RocketMQBroker(tmp_path / f"{name}-real", version, **sizes, **slave))
-            own = {**sizes, **slave, "brokerName": "broker-a", "compat": compat, "ringSizeInBytes": 1 << 20,
-                   "maxMessageSize": 65536}  # fmt: skip
+            own = {
+                **sizes,
+                **slave,
+                "brokerName": "broker-a",
+                "compat": compat,
+                "ringSizeInBytes": 1 << 20,
+                "maxMessageSize": 65536,
+            }
             ours = stack.enter_context(LocalBroker(tmp_path / f"{name}-ours", **own))
             peers = [PullPeer(one.port, MASKS) for one in (real, ours)]
             for peer in peers:

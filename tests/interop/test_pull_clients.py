@@ -25,10 +25,15 @@ def test_the_pull_consumer_reads_all_of_it(version: str, compat: str, tmp_path: 
     names = OurNameServer(tmp_path / "names", version)
     try:
         with (
-            LocalBroker(tmp_path / "broker", namesrvAddr=names.address, compat=compat, brokerName="broker-a",
-                        **rocketmq.PATIENCE),
+            LocalBroker(
+                tmp_path / "broker",
+                namesrvAddr=names.address,
+                compat=compat,
+                brokerName="broker-a",
+                **rocketmq.PATIENCE,
+            ),
             RealClient(tmp_path / "client", names) as client,
-        ):  # fmt: skip
+        ):
             await_that(lambda: brokers_of(names.address), "the broker is registered")
             sent = client.ask("produce", topic=TOPIC, first=0, count=COUNT)
             assert [line["status"] for line in sent] == ["SEND_OK"] * COUNT

@@ -24,11 +24,15 @@ from tools.common.local_broker import LocalBroker
 
 SEGMENT_BYTES, MESSAGE_BYTES_MAX = 1 << 20, 65536
 SETTINGS = {
-    "mappedFileSizeCommitLog": SEGMENT_BYTES, "maxMessageSize": MESSAGE_BYTES_MAX, "brokerName": "broker-a",
-    "autoCreateSubscriptionGroup": "false", "timerWheelEnable": "false",
+    "mappedFileSizeCommitLog": SEGMENT_BYTES,
+    "maxMessageSize": MESSAGE_BYTES_MAX,
+    "brokerName": "broker-a",
+    "autoCreateSubscriptionGroup": "false",
+    "timerWheelEnable": "false",
     # nothing comes into the log by the clock, of either side when it likes
-    "messageDelayLevel": " ".join(["1h"] * 18), "transactionCheckInterval": 10**9,
-}  # fmt: skip
+    "messageDelayLevel": " ".join(["1h"] * 18),
+    "transactionCheckInterval": 10**9,
+}
 OURS = {"mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20}
 BORN_MS = 1_700_000_000_000
 HEADER = {
@@ -51,8 +55,9 @@ def properties(**named: str) -> str:
     return "".join(f"{name}\x01{value}\x02" for name, value in {"UNIQ_KEY": f"{next(_keys):032X}", **named}.items())
 
 
-def sent(code: int = 310, body: bytes = b"body", *, serialize: Serialize = Serialize.JSON, without: str = "",
-         **fields: Any) -> Question:  # fmt: skip
+def sent(
+    code: int = 310, body: bytes = b"body", *, serialize: Serialize = Serialize.JSON, without: str = "", **fields: Any
+) -> Question:
     """A request to send: `fields` by the names of the long header, whichever it is."""
     said = {**HEADER, "properties": properties(), **{name: str(value) for name, value in fields.items()}}
     said = {name: value for name, value in said.items() if value != "" and name != without}
@@ -133,10 +138,15 @@ def batches(five: bool) -> Iterator[Question]:
     whole = batch(b"a", b"bb")
     head, of_first = ITEM_HEAD.size, len(batch(b"a"))
     for broken in (
-        whole[:-3], whole[: of_first + 5], whole[:of_first] + b"x", b"broken",
-        whole[: head - 4] + b"\xff" * 4 + whole[head:], whole[: head - 4] + b"\x00\x00\xff\xff" + whole[head:],
-        whole[: head + 1] + b"\xff\xfe" + whole[head + 3 :], whole[: head + 1] + b"\x7f\xfe" + whole[head + 3 :],
-    ):  # fmt: skip
+        whole[:-3],
+        whole[: of_first + 5],
+        whole[:of_first] + b"x",
+        b"broken",
+        whole[: head - 4] + b"\xff" * 4 + whole[head:],
+        whole[: head - 4] + b"\x00\x00\xff\xff" + whole[head:],
+        whole[: head + 1] + b"\xff\xfe" + whole[head + 3 :],
+        whole[: head + 1] + b"\x7f\xfe" + whole[head + 3 :],
+    ):
         yield sent(320, broken, batch="true")
 
 

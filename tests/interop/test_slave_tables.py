@@ -18,10 +18,15 @@ from tests.interop.sides import OurNameServer, table_of
 from tools.common.local_broker import LocalBroker
 
 OFTEN = {
-    "mappedFileSizeCommitLog": 256 * 1024, "brokerName": "broker-a", "flushConsumerOffsetInterval": 200,
+    "mappedFileSizeCommitLog": 256 * 1024,
+    "brokerName": "broker-a",
+    "flushConsumerOffsetInterval": 200,
     **rocketmq.PATIENCE,
-    "flushDelayOffsetInterval": 200, "messageDelayLevel": "1s 2s", "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536,
-}  # fmt: skip
+    "flushDelayOffsetInterval": 200,
+    "messageDelayLevel": "1s 2s",
+    "ringSizeInBytes": 1 << 20,
+    "maxMessageSize": 65536,
+}
 TAKEN = ("groups", "offsets", "delay offsets")
 MESSAGES_MAX = 50_000  # minutes of them: a JVM may be slow to start
 

@@ -87,7 +87,7 @@ def test_mqadmin_shows_the_lag_of_a_stream(
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
 def test_rocketmqs_broker_and_name_server_that_enforce_tls_take_a_streams_offsets(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     needs.need([version])
     for name in ("ROUND_S", "SETTLED_S"):
         monkeypatch.setattr(group_commits, name, SECONDS)

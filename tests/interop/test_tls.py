@@ -25,8 +25,9 @@ def both_sides(path: Path, own: Issued, authority: Authority) -> Path:
     """The one file that RocketMQ's processes and ours read."""
     shown = {
         f"{side}_{what}": file
-        for side in ("server", "client") for what, file in (("certPath", own.certificate), ("keyPath", own.key))
-    }  # fmt: skip
+        for side in ("server", "client")
+        for what, file in (("certPath", own.certificate), ("keyPath", own.key))
+    }
     trusted = {"client_trustCertPath": authority.certificate, "client_authServer": "true"}
     return tls_file(path, test_mode_enable="false", **shown, **trusted)
 
@@ -73,8 +74,10 @@ def test_mqadmin_over_tls_1_3_at_our_enforcing_cluster(version: str, tmp_path: P
             assert count(TlsOutcome.SERVED) > 0 == count(TlsOutcome.FAILED) + count(TlsOutcome.PLAINTEXT_REFUSED)
             assert "success" in mqadmin.said("updateBrokerConfig", "-b", at, "-k", "deleteWhen", "-v", "06")
         for refused, outcome in (
-            (plain, TlsOutcome.PLAINTEXT_REFUSED), (misled, TlsOutcome.FAILED), (late, TlsOutcome.FAILED),
-        ):  # fmt: skip
+            (plain, TlsOutcome.PLAINTEXT_REFUSED),
+            (misled, TlsOutcome.FAILED),
+            (late, TlsOutcome.FAILED),
+        ):
             if refused is late:
                 issued.replace(authority.issue("late", is_expired=True))
             before = count(outcome)
@@ -96,7 +99,6 @@ def test_an_unmodified_cluster_of_rocketmqs_over_tls_around_our_name_server(tmp_
         client = RealClient(tmp_path / "client", names)
         broker.properties, client.properties = ["-Dtls.server.mode=enforcing", *over_tls(path)], over_tls(path)
         with broker, client:
-
             tried = itertools.count()
 
             def is_routed() -> str | None:
@@ -112,7 +114,7 @@ def test_an_unmodified_cluster_of_rocketmqs_over_tls_around_our_name_server(tmp_
 @pytest.mark.interop
 def test_our_broker_registers_at_a_name_server_of_rocketmqs_that_enforces_tls(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     needs.need(["5.3.3"])
     authority = Authority(tmp_path / "ca")
     path = both_sides(tmp_path / "tls.properties", authority.issue("node"), authority)

@@ -26,9 +26,12 @@ from tools.common.local_broker import LocalBroker, free_port
 SEGMENT, SEGMENTS = 64 * 1024, 5
 SIZES = {"mappedFileSizeCommitLog": SEGMENT}
 OURS = {
-    **SIZES, "brokerName": "broker-a", "mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20,
+    **SIZES,
+    "brokerName": "broker-a",
+    "mappedFileSizeConsumeQueue": 20_000,
+    "ringSizeInBytes": 1 << 20,
     "maxMessageSize": 16_384,
-}  # fmt: skip
+}
 QUICK = {"haSendHeartbeatInterval": 1000}  # a RocketMQ master says with its heartbeat alone that it has nothing
 SECONDS_MS = 180_000
 
@@ -126,11 +129,14 @@ def test_an_empty_real_slave_has_all_of_our_log_with_ha_start_from_min(version: 
     with (
         NameServer(tmp_path / "names", version) as names,
         LocalBroker(
-            tmp_path / "m", namesrvAddr=names.address, haStartFromMin=True,
-            compat="5" if rocketmq.is_five(version) else "4.9", **OURS,
+            tmp_path / "m",
+            namesrvAddr=names.address,
+            haStartFromMin=True,
+            compat="5" if rocketmq.is_five(version) else "4.9",
+            **OURS,
         ) as ours,
         Producer(str(ours.store), timeout=60.0) as producer,
-    ):  # fmt: skip
+    ):
         board, number = board_of(ours), 0
         while board.max_physical_offset.read() < SEGMENTS * SEGMENT:
             producer.send("mine", f"{number} ".encode() * 300, queue_id=number % 4)

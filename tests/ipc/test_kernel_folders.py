@@ -51,9 +51,13 @@ def _ask(tree: Path, **environment: str) -> tuple[int, int]:
     """What the kernel answers, and how many of its forms were found on disk."""
     kept = {name: os.environ[name] for name in ("PATH", "OPENBLAS_CORETYPE") if name in os.environ}
     answered = subprocess.run(
-        [sys.executable, "-B", "-c", ASK], cwd=tree, env={**kept, "HOME": str(tree), **environment},
-        stdout=subprocess.PIPE, check=True, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-B", "-c", ASK],
+        cwd=tree,
+        env={**kept, "HOME": str(tree), **environment},
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=120,
+    )
     value, hits = answered.stdout.split()
     return int(value), int(hits)
 
@@ -246,5 +250,6 @@ def test_kernels_beside_installed_sources_are_on_the_list_of_what_an_uninstallat
     assert kernel_folders.note_as_installed() == 2
     assert kernel_folders.note_as_installed() == 0
     assert record.read_text().splitlines() == [
-        "ipc/__init__.py,sha256=x,1", *(f"{kernel.relative_to(tmp_path)},," for kernel in sorted(kernels))
+        "ipc/__init__.py,sha256=x,1",
+        *(f"{kernel.relative_to(tmp_path)},," for kernel in sorted(kernels)),
     ]

@@ -16,10 +16,14 @@ LAZY = ["Producer", "open_store", "scan", "session", "read"]
 def asked(name: str, folder: Path, **environment: str) -> str:
     """The last line of what Python says to an import."""
     ran = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, '.'); from slipstream import {name}"], cwd=folder,
-        capture_output=True, text=True, timeout=600, check=False,
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, '.'); from slipstream import {name}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-    )  # fmt: skip
+    )
     assert ran.returncode == 1, ran.stderr
     return ran.stderr.strip().splitlines()[-1]
 
@@ -43,7 +47,12 @@ def test_a_folder_that_hides_a_package_is_named(tmp_path: Path) -> None:
 def test_without_a_compiler_the_reason_is_its_own_error(tmp_path: Path) -> None:
     assert asked("Producer", tmp_path, NUMBA_DISABLE_JIT="1").startswith("ipc.errors.CompilerOff: NUMBA_DISABLE_JIT")
     ran = subprocess.run(
-        [sys.executable, "-m", "tools.cli", "log", "verify", str(tmp_path)], capture_output=True, text=True,
-        check=False, timeout=600, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, cwd=ROOT,
-    )  # fmt: skip
+        [sys.executable, "-m", "tools.cli", "log", "verify", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        cwd=ROOT,
+    )
     assert ran.returncode in (2, 4) and "Traceback" not in ran.stderr, ran.stderr

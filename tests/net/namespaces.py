@@ -70,8 +70,9 @@ class Network:
     def heal(self) -> None:
         """Everything goes through again."""
         for host in (MASTER, SLAVE):
-            subprocess.run(["ip", "-n", self.router, "route", "del", "blackhole", f"{host}/32"], check=False,
-                           capture_output=True)  # fmt: skip
+            subprocess.run(
+                ["ip", "-n", self.router, "route", "del", "blackhole", f"{host}/32"], check=False, capture_output=True
+            )
 
     def limit(self, rate: str) -> None:
         """The bandwidth of the way to the slave, as tc writes it: a token bucket."""

@@ -17,9 +17,12 @@ SOON = {"haSendHeartbeatInterval": 300, "haHousekeepingInterval": 6000}
 PATIENT = {"haHousekeepingInterval": 120_000}  # where nobody falls silent: a busy machine does not count
 SIZES = {"mappedFileSizeCommitLog": SEGMENT, **SOON}
 OURS = {
-    **SIZES, "mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536,
+    **SIZES,
+    "mappedFileSizeConsumeQueue": 20_000,
+    "ringSizeInBytes": 1 << 20,
+    "maxMessageSize": 65536,
     "haReconnectInterval": 200,
-}  # fmt: skip
+}
 SYNC = {"brokerRole": "SYNC_MASTER", "slaveTimeout": 1500, **OURS}
 SLAVE = {"brokerRole": "SLAVE", "brokerId": 1}
 TOPIC = "Net"

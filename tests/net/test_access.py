@@ -64,8 +64,11 @@ def admin(network: Network, host: str, *arguments: str) -> tuple[int, str]:
     """`slipstream admin` on that host: its exit code and all that it says."""
     ran = subprocess.run(
         [*network.inside(host), *CLI, "admin", *arguments, "--timeout", "120"],
-        capture_output=True, text=True, check=False, timeout=SECONDS,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
     return ran.returncode, ran.stdout + ran.stderr
 
 
@@ -73,14 +76,24 @@ def test_by_default_a_stranger_looks_and_this_host_changes(network: Network, tmp
     with (
         names_at(network, tmp_path / "n") as names,
         LocalBroker(
-            tmp_path / "m", inside=network.inside(MASTER), brokerIP1=MASTER, brokerIP2=MASTER,
-            namesrvAddr=names.address, **OURS,
+            tmp_path / "m",
+            inside=network.inside(MASTER),
+            brokerIP1=MASTER,
+            brokerIP2=MASTER,
+            namesrvAddr=names.address,
+            **OURS,
         ) as master,
         LocalBroker(
-            tmp_path / "s", inside=network.inside(ELSEWHERE), brokerIP1=ELSEWHERE, brokerIP2=ELSEWHERE,
-            brokerName="m", namesrvAddr=names.address, **OURS, **SLAVE,
+            tmp_path / "s",
+            inside=network.inside(ELSEWHERE),
+            brokerIP1=ELSEWHERE,
+            brokerIP2=ELSEWHERE,
+            brokerName="m",
+            namesrvAddr=names.address,
+            **OURS,
+            **SLAVE,
         ) as slave,
-    ):  # fmt: skip
+    ):
         at, ask = f"{MASTER}:{master.port}", ("-n", names.address)
         create = ("updateTopic", "-b", at, "-t", "made")
         for command in (create, ("getBrokerConfig", "-b", at), ("updateBrokerConfig", "-b", at, "-k", "a", "-v", "1")):
@@ -125,10 +138,17 @@ def test_lists_keep_a_stranger_from_every_port_and_say_which_key(network: Networ
             tmp_path / "m", inside=network.inside(MASTER), namesrvAddr=names.address, **here, **lists
         ) as master,
         LocalBroker(
-            tmp_path / "s", inside=network.inside(ELSEWHERE), brokerIP1=ELSEWHERE, brokerIP2=ELSEWHERE,
-            brokerName="m", namesrvAddr=names.address, haMasterAddress=f"{MASTER}:{master.port + 1}", **OURS, **SLAVE,
+            tmp_path / "s",
+            inside=network.inside(ELSEWHERE),
+            brokerIP1=ELSEWHERE,
+            brokerIP2=ELSEWHERE,
+            brokerName="m",
+            namesrvAddr=names.address,
+            haMasterAddress=f"{MASTER}:{master.port + 1}",
+            **OURS,
+            **SLAVE,
         ) as slave,
-    ):  # fmt: skip
+    ):
         board, refused = board_of(master.store), board_of(slave.store).ha_client.ended[CloseReason.REFUSED]
         wait_until(board.ha_ended[CloseReason.NOT_ALLOWED], lambda count: count > 1)
         wait_until(refused, lambda count: count > 0)
@@ -165,7 +185,7 @@ def test_its_mqadmin_prints_the_refusal(version: str, network: Network, tmp_path
                 tmp_path / "m", inside=network.inside(MASTER), brokerIP1=MASTER, namesrvAddr=names.address, **OURS
             ) as master,
             There(tmp_path / "mqadmin", names) as mqadmin,
-        ):  # fmt: skip
+        ):
             at = f"{MASTER}:{master.port}"
             await_that(lambda: at in mqadmin.said("clusterList"), "a stranger may look")
             mqadmin.said("updateTopic", "-b", at, "-t", "made")

@@ -28,9 +28,13 @@ def costs(store: Path) -> dict[str, RoleCost]:
     for process in snapshot(store, cpu_sample_seconds=0.0).processes:
         proc = Path(f"/proc/{process.pid}")
         found[process.role] = RoleCost(
-            process.role, process.rss_bytes, process.pss_bytes, _cpu_seconds(proc),
-            len(os.listdir(proc / "fd")), (proc / "maps").read_bytes().count(b"\n"),
-        )  # fmt: skip
+            process.role,
+            process.rss_bytes,
+            process.pss_bytes,
+            _cpu_seconds(proc),
+            len(os.listdir(proc / "fd")),
+            (proc / "maps").read_bytes().count(b"\n"),
+        )
     return found
 
 

@@ -52,20 +52,28 @@ def chosen_settings(rng: random.Random, slaves: int, *, are_ours: bool) -> Setti
     replicas = rng.randint(1, slaves + 1) if rng.random() < 0.95 else slaves + 2
     is_automatic = replicas > 1 and rng.random() < 0.25
     policy = PutPolicy(
-        replicas, rng.random() < 0.3, rng.random() < 0.5, is_automatic,
+        replicas,
+        rng.random() < 0.3,
+        rng.random() < 0.5,
+        is_automatic,
         rng.randint(1, replicas) if is_automatic else 0,
-    )  # fmt: skip
+    )
     segment = rng.choice((2048, 4096, 16_384))
     return Settings(
         policy,
         ConnectionLimits(segment, rng.choice((100, 1000, 32_768)), HEARTBEAT_MS, HOUSEKEEPING_MS, SLAVE_TIMEOUT_MS),
         ClientLimits(segment, HEARTBEAT_MS, HOUSEKEEPING_MS, RECONNECT_MS),
-        flow_limit=rng.choice((0, 0, 0, 1500)), fallbehind_bytes_max=rng.choice((1000, 1 << 20)),
-        slave_timeout_ms=SLAVE_TIMEOUT_MS, flush_timeout_ms=FLUSH_TIMEOUT_MS,
-        flush_every_ms=rng.choice((200, 500, 5000)), are_ours=are_ours,
-        whole_history=are_ours and rng.random() < 0.7, counts_flushed=are_ours and rng.random() < 0.2,
-        secret=rng.choice((b"", b"a secret")), overlap_bytes=rng.choice((200, 2000, 65_536)),
-    )  # fmt: skip
+        flow_limit=rng.choice((0, 0, 0, 1500)),
+        fallbehind_bytes_max=rng.choice((1000, 1 << 20)),
+        slave_timeout_ms=SLAVE_TIMEOUT_MS,
+        flush_timeout_ms=FLUSH_TIMEOUT_MS,
+        flush_every_ms=rng.choice((200, 500, 5000)),
+        are_ours=are_ours,
+        whole_history=are_ours and rng.random() < 0.7,
+        counts_flushed=are_ours and rng.random() < 0.2,
+        secret=rng.choice((b"", b"a secret")),
+        overlap_bytes=rng.choice((200, 2000, 65_536)),
+    )
 
 
 class Cluster:

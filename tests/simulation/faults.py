@@ -95,7 +95,7 @@ class Faults:
                 node.misled_until_ms = self.world.now_ms + 1000
             node.receiver = type(before)(
                 self.world, self.cluster.settings, node.log, before.connects_by, node.name, before.broker_id
-            )  # fmt: skip
+            )
 
     def stop_slave(self) -> None:
         """It does nothing for a while."""

@@ -254,10 +254,15 @@ class Master(Actor):
             needed = replicas_needed(policy, put.in_sync_slaves)
             confirmed = self.confirm_offsets.get(needed, 0) if policy.replicas_min else self.confirm_offset
             status = put_status(
-                put.end, self.world.now_ms, put.began_ms + settings.flush_timeout_ms,
-                put.began_ms + settings.slave_timeout_ms, flushed_offset=self.log.flushed, confirm_offset=confirmed,
-                in_sync_slaves=put.in_sync_slaves, policy=policy,
-            )  # fmt: skip
+                put.end,
+                self.world.now_ms,
+                put.began_ms + settings.flush_timeout_ms,
+                put.began_ms + settings.slave_timeout_ms,
+                flushed_offset=self.log.flushed,
+                confirm_offset=confirmed,
+                in_sync_slaves=put.in_sync_slaves,
+                policy=policy,
+            )
             if status is None:
                 self.referee.waits(put, self.world.now_ms, max(settings.flush_timeout_ms, settings.slave_timeout_ms))
                 waiting.append(put)

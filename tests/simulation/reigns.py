@@ -187,9 +187,10 @@ class Group:
     def serving(self) -> list[Node]:
         """Who takes messages just now."""
         return [
-            one for one in self.nodes
+            one
+            for one in self.nodes
             if one.is_up and one.is_master and one.is_confirmed and one.frozen_until_ms <= self.world.now_ms
-        ]  # fmt: skip
+        ]
 
     def look(self) -> None:
         """After each event. Raises TwoMasters."""

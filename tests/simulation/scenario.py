@@ -61,9 +61,12 @@ class Play:
         except Exception as error:
             raise Failed(self.seed, type(error).__name__, repr(error), list(self.world.lines)) from error
         return Outcome(
-            self.seed, self.world.events, self.world.now_ms, len(self.referee.acknowledged),
+            self.seed,
+            self.world.events,
+            self.world.now_ms,
+            len(self.referee.acknowledged),
             len(self.referee.histories),
-        )  # fmt: skip
+        )
 
     def _put(self) -> None:
         if self.puts_left == 0:

@@ -66,9 +66,12 @@ class Sender(Actor):
         self.wants = link.to_listener
         limit = master.settings.flow_limit or UNLIMITED
         self.connection = HaConnection(
-            master.settings.connection_limits, FlowMonitor(now_ms, limit), now_ms,
-            start_from_min=master.settings.whole_history, counts_flushed=master.settings.counts_flushed,
-        )  # fmt: skip
+            master.settings.connection_limits,
+            FlowMonitor(now_ms, limit),
+            now_ms,
+            start_from_min=master.settings.whole_history,
+            counts_flushed=master.settings.counts_flushed,
+        )
         self._unsent = b""
         self._writes_from_ms = now_ms + self.world.rng.choice((0, 0, 3, 6000))  # the other thread begins when it can
         link.to_listener.reader = link.to_caller.writer = self
@@ -187,9 +190,7 @@ class Sender(Actor):
         slot, connection, master = self.slot, self.connection, self.master
         acked_before = connection.slave_ack_offset
         try:
-            connection.receive(
-                data, self.world.now_ms, master.log.start, master.log.end, master.confirmed
-            )  # fmt: skip
+            connection.receive(data, self.world.now_ms, master.log.start, master.log.end, master.confirmed)
             greeting = connection.greeting
             if greeting is not None and greeting.replica is not None and connection.outgoing:
                 slot.identity = greeting.replica.facts.identity.number

@@ -45,8 +45,12 @@ def read(spark: SparkSession, store: str, _directory: str) -> dict[str, Any]:
     kernel = spark_bridge.map_segments(spark, store, who, "executor bigint, n bigint", splitBytes=65536).collect()
     body = spark_bridge.read(spark, store, columns=["topic", "body"], topics=["before"]).rdd
     total = body.map(lambda row: int(row.body)).sum()
-    return {"counted": counted, "total": total, "kernel": sum(row.n for row in kernel),
-            "executors": len({row.executor for row in kernel})}  # fmt: skip
+    return {
+        "counted": counted,
+        "total": total,
+        "kernel": sum(row.n for row in kernel),
+        "executors": len({row.executor for row in kernel}),
+    }
 
 
 def dying(store: str) -> Any:

@@ -31,16 +31,29 @@ STOP_SECONDS = 120.0
 
 @contextmanager
 def served(
-    root: object, topics: Sequence[str] = (), *, token: str | None = TOKEN, certificate: Certificate | None = None,
-    may_enter: Callable[[str], bool] = lambda _host: True, limits: Limits = DEFAULT_LIMITS, port: int = 0,
+    root: object,
+    topics: Sequence[str] = (),
+    *,
+    token: str | None = TOKEN,
+    certificate: Certificate | None = None,
+    may_enter: Callable[[str], bool] = lambda _host: True,
+    limits: Limits = DEFAULT_LIMITS,
+    port: int = 0,
     writers: Writers | None = None,
-) -> Iterator[FlightServer]:  # fmt: skip
+) -> Iterator[FlightServer]:
     """A server in this process."""
     store = ServedStore(str(root), frozenset(topics) or None)
     server = FlightServer(
-        store, "127.0.0.1", port, token=token, certificate=certificate, may_enter=may_enter, limits=limits, version="t",
+        store,
+        "127.0.0.1",
+        port,
+        token=token,
+        certificate=certificate,
+        may_enter=may_enter,
+        limits=limits,
+        version="t",
         writers=writers,
-    )  # fmt: skip
+    )
     try:
         yield server
     finally:

@@ -52,8 +52,10 @@ STEPS = {  # module, class ("" for a function of the module), name
         ("deltalake", "", "write_deltalake"),
     ),
 }  # fmt: skip
-MODULES_MORE = {"iceberg": ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "sqlalchemy.dialects.sqlite.pysqlite"),
-                "delta": ("deltalake.writer",)}  # fmt: skip
+MODULES_MORE = {
+    "iceberg": ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "sqlalchemy.dialects.sqlite.pysqlite"),
+    "delta": ("deltalake.writer",),
+}
 ADDED, ROWS_MAX = 25, 6  # messages before each loader, and of a commit
 OCCURRENCES_MAX, STEPS_MAX = 4, 24
 FAILED = 70
@@ -192,19 +194,24 @@ def run(directory: Path, kind: str, kills: int, seed: int) -> Outcome:
 def ledger(outcomes: dict[str, Outcome], seed: int) -> str:
     """The page of docs/."""
     lines = [
-        "# Tables of a lake and kill -9", "",
+        "# Tables of a lake and kill -9",
+        "",
         f"Written by `make lake-kills` (seed {seed}). Loaders (`slipstream lake --once`) of one table are killed at",
         "steps of their commits: before a step, after it, or from outside after some steps. Messages are added between",
-        f"runs. Commits have at most {ROWS_MAX} rows.", "",
-    ]  # fmt: skip
+        f"runs. Commits have at most {ROWS_MAX} rows.",
+        "",
+    ]
     for kind, outcome in outcomes.items():
         died = [kill for kill in outcome.kills if kill.died]
         lines += [
-            f"## {kind}", "",
+            f"## {kind}",
+            "",
             f"{len(died)} kills, {outcome.sent:,} messages, {outcome.rows:,} rows:"
             f" **{outcome.missing} missing, {outcome.repeated} repeated.**",
-            "", "| killed | times |", "|---|---|",
-        ]  # fmt: skip
+            "",
+            "| killed | times |",
+            "|---|---|",
+        ]
         places = Counter(kill.step.partition(",")[0].replace("_", r"\_") for kill in died)
         lines += [f"| {place} | {count} |" for place, count in sorted(places.items())]
         lines.append("")

@@ -48,8 +48,9 @@ class Lake:
     def fill(self, count: int, topic: str = "orders", queues: int = 3, size: int = 20) -> None:
         """More messages, in the log and its queues."""
         first = len(self.sent)
-        self.put(topic, *(b"%d " % number + b"." * (number % size) for number in range(first, first + count)),
-                 queues=queues)  # fmt: skip
+        self.put(
+            topic, *(b"%d " % number + b"." * (number % size) for number in range(first, first + count)), queues=queues
+        )
 
     def put(self, topic: str, *bodies: bytes, queues: int = 1, **fields: Any) -> None:
         """These messages, in turn into the queues."""
@@ -69,10 +70,11 @@ class Lake:
         """A load that a test takes step by step."""
         texts = {name: option_text(value) for name, value in options.items()}
         return Tables(
-            Request(str(self.store.root), self.format, self.name, self.properties, topics, rows_max=rows_max,
-                    options=texts),
+            Request(
+                str(self.store.root), self.format, self.name, self.properties, topics, rows_max=rows_max, options=texts
+            ),
             is_once=True,
-        )  # fmt: skip
+        )
 
     def iceberg(self) -> Any:
         """PyIceberg's table, as it is now."""

@@ -16,9 +16,14 @@ Batches = dict[int, Rows]
 
 
 def start(
-    spark: SparkSession, store: Path | str, checkpoint: Path, batches: Batches, *, continuous: bool = False,
+    spark: SparkSession,
+    store: Path | str,
+    checkpoint: Path,
+    batches: Batches,
+    *,
+    continuous: bool = False,
     **options: str,
-) -> StreamingQuery:  # fmt: skip
+) -> StreamingQuery:
     """A query that keeps each batch's rows; of a batch that is run again the last run counts."""
 
     def keep(frame: DataFrame, batch: int) -> None:

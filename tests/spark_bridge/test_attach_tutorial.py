@@ -40,8 +40,13 @@ def test_every_block_runs_at_an_unmodified_rocketmq(
         NameServer(tmp_path / "names") as names,
         RocketMQBroker(tmp_path / "theirs", namesrvAddr=names.address, **sizes) as master,
     ):
-        instead = {"127.0.0.1:9876": names.address, "10911": master.port, "10931": free_port(), 1 << 30: SEGMENT,
-                   PYTHON: f"await_orders(STORE)\n{PYTHON}"}  # fmt: skip
+        instead = {
+            "127.0.0.1:9876": names.address,
+            "10911": master.port,
+            "10931": free_port(),
+            1 << 30: SEGMENT,
+            PYTHON: f"await_orders(STORE)\n{PYTHON}",
+        }
         with Session("tutorials/attach.md", tmp_path, {str(text): other for text, other in instead.items()}) as session:
             session.shell(f"seq {SENT} | slipstream send --topic orders --tag new -n {names.address} > /dev/null")
             session.names["await_orders"] = await_orders

@@ -59,9 +59,13 @@ class Driver:
         self.directory = directory
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark_bridge.cluster_driver", master, store, str(directory), *tasks],
-            cwd=ROOT, text=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True,
+            cwd=ROOT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+        )
         self._lines: queue.Queue[str] = queue.Queue()
         self._found: dict[str, dict[str, Any]] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -114,10 +118,15 @@ def submitted(cluster: SparkCluster, folder: Path, archive: Path, *paths: str) -
     own = {"PYSPARK_PYTHON": f"./{python}", "PYSPARK_DRIVER_PYTHON": str(folder / python), "SPARK_LOCAL_IP": LOOPBACK}
     conf = {**CONF, "spark.driver.host": LOOPBACK, "spark.ui.enabled": "false", "spark.cores.max": "2"}
     command = [
-        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", cluster.url,
-        "--archives", f"{archive}#environment",
-        *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")), "driver.py", *paths,
-    ]  # fmt: skip
+        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+        "--master",
+        cluster.url,
+        "--archives",
+        f"{archive}#environment",
+        *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
+        "driver.py",
+        *paths,
+    ]
     return subprocess.run(
         command, cwd=folder, env={**kept, **own}, check=False, capture_output=True, text=True, timeout=DRIVER_SECONDS
     )

@@ -69,9 +69,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with FlightProcess(store.root, "--token-file", directory / "token") as flight:
         arguments = [str(store.root), flight.location, TOKEN, str(directory)]
         ran = subprocess.run(
-            [sys.executable, directory / "client.py", *arguments], cwd=directory, env=environment(),
-            check=False, capture_output=True, text=True, timeout=SECONDS,
-        )  # fmt: skip
+            [sys.executable, directory / "client.py", *arguments],
+            cwd=directory,
+            env=environment(),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
     assert ran.returncode == 0, ran.stdout + ran.stderr[-4000:]
     said: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     return {**said, "location": flight.location}

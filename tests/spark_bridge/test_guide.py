@@ -53,8 +53,12 @@ def test_the_example_draws_the_demonstrations_topics(tmp_path: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         subprocess.run(
             [sys.executable, "docs/examples/host_topics.py", str(broker.store), str(tmp_path / "plots")],
-            cwd=ROOT, env=environment, check=True, timeout=EXAMPLE_SECONDS, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            cwd=ROOT,
+            env=environment,
+            check=True,
+            timeout=EXAMPLE_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
     pictures = {path.stem: path.read_bytes() for path in (tmp_path / "plots").iterdir()}
     assert sorted(pictures) == sorted(PLOTS)
     assert all(data.startswith(b"\x89PNG") and len(data) > 4096 for data in pictures.values())

@@ -130,9 +130,12 @@ def test_another_users_reads(readable: Readable, open_dir: Path) -> None:
     (queues_closed / "consumequeue").chmod(0o700)
     with served(closed) as server:
         found, told = asked(
-            readable.user, in_place=(readable.broker.store, {}), remote=(server.location, {"flightToken": TOKEN}),
-            closed=(closed, {}), queues_closed=(queues_closed, {"topic": "t"}),
-        )  # fmt: skip
+            readable.user,
+            in_place=(readable.broker.store, {}),
+            remote=(server.location, {"flightToken": TOKEN}),
+            closed=(closed, {}),
+            queues_closed=(queues_closed, {"topic": "t"}),
+        )
     for name in ("in_place", "remote"):
         for way, rows in found[name].items():
             assert sorted(rows) == list(range(MESSAGES)), (name, way, rows)

@@ -110,8 +110,13 @@ def test_a_storage_on_this_host_is_asked_past_the_proxy(tmp_path: Path, proxy: l
     store.put("t", b"x")
     store.dispatch()
     with serving() as (address, asked), pytest.raises(LakeError):
-        storage = {"AWS_ENDPOINT_URL": f"http://{address}", "AWS_ALLOW_HTTP": "true", "AWS_ACCESS_KEY_ID": "k",
-                   "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "r"}  # fmt: skip
+        storage = {
+            "AWS_ENDPOINT_URL": f"http://{address}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "k",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "r",
+        }
         lake(str(store.root), "s3://bucket/t", to="delta", storage=storage)
     assert asked
     assert proxy == []

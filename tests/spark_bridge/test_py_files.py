@@ -68,13 +68,22 @@ def test_a_batch_and_a_stream_with_py_files(tmp_path: Path) -> None:
     conf = {"spark.driver.host": "127.0.0.1", "spark.driver.memory": "512m", "spark.ui.enabled": "false"}
     run = subprocess.run(
         [
-            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]",
+            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+            "--master",
+            "local[1]",
             *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
-            "--py-files", str(sent), "driver.py", str(made.root),
+            "--py-files",
+            str(sent),
+            "driver.py",
+            str(made.root),
         ],
-        cwd=project, env={**kept, **own, "PYTHONPATH": str(project)},
-        check=False, capture_output=True, text=True, timeout=SECONDS,
-    )  # fmt: skip
+        cwd=project,
+        env={**kept, **own, "PYTHONPATH": str(project)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
     assert run.returncode == 0, run.stdout + run.stderr[-4000:]
     found = json.loads(run.stdout.splitlines()[-1])
     assert "slipstream.zip" in found.pop("place")

@@ -34,11 +34,13 @@ def test_every_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark
         home.mkdir()
         instead = {
             "slipstream init /tmp/first\n": f"slipstream init /tmp/first --port {free_port()}\n"
-                                            f"printf '{SMALL}' >> /tmp/first/broker.properties\n",
+            f"printf '{SMALL}' >> /tmp/first/broker.properties\n",
             "-n 127.0.0.1:9876\n": f"-n {names.address}\nprintf '{SMALL}' >> /tmp/attached/broker.properties\n",
-            "10931": free_port(), "slipstream produce": "slipstream produce --timeout 120",
-            'keys="order-1")': 'keys="order-1", timeout=60)', "/tmp/": f"{home}/",
-        }  # fmt: skip
+            "10931": free_port(),
+            "slipstream produce": "slipstream produce --timeout 120",
+            'keys="order-1")': 'keys="order-1", timeout=60)',
+            "/tmp/": f"{home}/",
+        }
         with Session(PAGE, home, instead) as session:
             assert session.run({"": lambda _diagram: None}) == len(blocks_of(PAGE)) == 5
             assert session.names["spark"] is spark

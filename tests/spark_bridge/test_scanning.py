@@ -41,10 +41,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SmallStore:
         if number % 10 == 0:
             body, sys_flag = zlib.compress(body), 1
         store.put(
-            ("orders", "returns", "other")[number % 5 % 3], body, number % 4, sys_flag=sys_flag,
+            ("orders", "returns", "other")[number % 5 % 3],
+            body,
+            number % 4,
+            sys_flag=sys_flag,
             properties=b"" if tag is None else b"TAGS\x01" + tag.encode() + b"\x02",
-            born_timestamp_ms=START_MS + number, store_timestamp_ms=START_MS + 2 * number,
-        )  # fmt: skip
+            born_timestamp_ms=START_MS + number,
+            store_timestamp_ms=START_MS + 2 * number,
+        )
     return store
 
 
@@ -147,14 +151,19 @@ def test_bodies_in_place_lie_in_the_segments_and_outlive_the_readers_cache(made,
 
 def test_what_cannot_be_asked_is_refused_in_one_line(made):
     for where, told in (
-        ([("queueId", "=>", 1)], "no operator"), ([("queueID", "==", "x")], "queueId is int32"),
-        ([("queue", "==", 1)], "did you mean"), ([("body", "==", b"x")], "filter the batches"),
-        ([("properties", "==", {})], "filter the batches"), ([("queueId", "in", [])], "1 to"),
+        ([("queueId", "=>", 1)], "no operator"),
+        ([("queueID", "==", "x")], "queueId is int32"),
+        ([("queue", "==", 1)], "did you mean"),
+        ([("body", "==", b"x")], "filter the batches"),
+        ([("properties", "==", {})], "filter the batches"),
+        ([("queueId", "in", [])], "1 to"),
         ("queueId = 1", "a list"),
-        ([("queueId", "==", None)], "None"), ([("queueId", "==")], "not a condition"),
+        ([("queueId", "==", None)], "None"),
+        ([("queueId", "==")], "not a condition"),
         ([("queueId", "==", 1)] * 65, "up to 64"),
-        ([("queueId", "==", True)], "True"), ([("bornTimestamp", ">", "soon")], "bornTimestamp"),
-    ):  # fmt: skip
+        ([("queueId", "==", True)], "True"),
+        ([("bornTimestamp", ">", "soon")], "bornTimestamp"),
+    ):
         with pytest.raises(InvalidOption) as refused:
             scan(made.root, where=where)  # type: ignore[arg-type]
         assert told in str(refused.value)

@@ -46,10 +46,14 @@ def test_a_name_server_names_the_replica_on_this_host_once_and_only_a_master_con
         with (
             LocalBroker(tmp_path / "broker-a", brokerRole="SYNC_MASTER", brokerId=0, **keys) as master,
             LocalBroker(
-                tmp_path / "slave", brokerName="broker-a", brokerRole="SLAVE", brokerId=1,
-                haMasterAddress=master.ha_address, **keys,
+                tmp_path / "slave",
+                brokerName="broker-a",
+                brokerRole="SLAVE",
+                brokerId=1,
+                haMasterAddress=master.ha_address,
+                **keys,
             ) as slave,
-        ):  # fmt: skip
+        ):
             await_slaves(master, 1)
             await_that(
                 lambda: {0, 1} <= set(name_servers._brokers([server]).get("broker-a", {})), "both are registered"

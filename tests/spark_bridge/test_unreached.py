@@ -28,10 +28,14 @@ def store(tmp_path: Path) -> SmallStore:
     made.dispatch()
     directory = StoreDirectory(made.root)
     directory.mark_running()
-    directory.write_pointer({
-        "pid": os.getpid(), "start_time": start_time(os.getpid()), "settings": {},
-        "region_directory": str(tmp_path / "unseen" / "regions"),
-    })  # fmt: skip
+    directory.write_pointer(
+        {
+            "pid": os.getpid(),
+            "start_time": start_time(os.getpid()),
+            "settings": {},
+            "region_directory": str(tmp_path / "unseen" / "regions"),
+        }
+    )
     return made
 
 

@@ -153,11 +153,14 @@ def test_what_has_no_code_is_left_as_it_is() -> None:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda reader: reader.initialOffset(), lambda reader: reader.getDefaultReadLimit(),
-        lambda reader: reader.latestOffset({}, None), lambda reader: reader.prepareForTriggerAvailableNow(),
-        lambda reader: reader.partitions({}, {}), lambda reader: reader.read(None),
+        lambda reader: reader.initialOffset(),
+        lambda reader: reader.getDefaultReadLimit(),
+        lambda reader: reader.latestOffset({}, None),
+        lambda reader: reader.prepareForTriggerAvailableNow(),
+        lambda reader: reader.partitions({}, {}),
+        lambda reader: reader.read(None),
     ],
-)  # fmt: skip
+)
 def test_a_refused_stream_says_why_whatever_it_is_asked(ask: Callable[[RefusedStream], Any]) -> None:
     with pytest.raises(NotAStore, match="/x"):
         ask(RefusedStream(NotAStore("/x", "why")))

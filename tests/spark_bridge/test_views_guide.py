@@ -57,9 +57,11 @@ def test_two_reads_and_a_join_agree_while_the_log_grows(
     first = spark.read.format("rocketmq").options(**names["at"]).load().groupBy("topic").count().collect()
     put(broker, 40)
     again = spark.read.format("rocketmq").options(**names["at"]).load().groupBy("topic").count().collect()
-    assert {row["topic"]: row["count"] for row in first} == {"orders": 30, "payments": 20} == {
-        row["topic"]: row["count"] for row in again
-    }  # fmt: skip
+    assert (
+        {row["topic"]: row["count"] for row in first}
+        == {"orders": 30, "payments": 20}
+        == {row["topic"]: row["count"] for row in again}
+    )
     assert names["orders"].join(names["paid"], "keys", "left_anti").count() == 10
     rows: list[int] = []
     query = names["since"].select("topic").writeStream.foreachBatch(lambda frame, _n: rows.append(frame.count()))

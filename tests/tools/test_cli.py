@@ -55,11 +55,13 @@ def test_help_and_wrong_usage_of_every_command_load_nothing_heavy() -> None:
     groups = sorted({path.rpartition(" ")[0] for path in paths} - {""})
     ran = subprocess.run(
         [sys.executable, "-c", EVERY_HELP, HEAVY, *paths, *groups],
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("Usage: slipstream") == len(paths) + len(groups)
-
 
 
 SHORTS = {  # what is asked for: its short option and its names, the same at every command
@@ -116,9 +118,13 @@ def test_a_missing_store_or_broker_is_reported_before_anything_heavy_is_loaded(
     )
     ran = subprocess.run(
         [sys.executable, "-c", script, NOT_FOR_AN_ERROR, *arguments],
-        capture_output=True, text=True, timeout=300, check=False,
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent.parent)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent.parent)},
+    )
     assert ran.returncode == code, ran.stderr
     assert "nowhere: " in ran.stderr or "elsewhere: " in ran.stderr
 

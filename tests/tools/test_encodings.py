@@ -31,9 +31,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_letter_ends_a_command_that_prints_messages_or_names(store: Path, name: str) -> None:
     for words in (["log", "cat"], ["log", "cat", "--json"]):
         ran = subprocess.run(
-            [sys.executable, "-m", "tools.cli", *words, str(store)], capture_output=True, timeout=600, check=False,
+            [sys.executable, "-m", "tools.cli", *words, str(store)],
+            capture_output=True,
+            timeout=600,
+            check=False,
             env={**os.environ, **ENCODINGS[name]},
-        )  # fmt: skip
+        )
         assert ran.returncode in (0, 1) and b"Traceback" not in ran.stderr, ran.stderr
         assert ran.stdout, words
         if "--json" in words:
@@ -43,7 +46,10 @@ def test_no_letter_ends_a_command_that_prints_messages_or_names(store: Path, nam
 
 def test_an_error_about_a_name_is_one_line(tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "tools.cli", "log", "cat", str(tmp_path / LETTERS)], capture_output=True, timeout=600,
-        check=False, env={**os.environ, **ENCODINGS["ascii"]},
-    )  # fmt: skip
+        [sys.executable, "-m", "tools.cli", "log", "cat", str(tmp_path / LETTERS)],
+        capture_output=True,
+        timeout=600,
+        check=False,
+        env={**os.environ, **ENCODINGS["ascii"]},
+    )
     assert ran.returncode == 2 and ran.stderr.count(b"\n") == 1, ran.stderr

@@ -132,10 +132,15 @@ def place(tmp_path: Path) -> Iterator[Path]:
 def test_wrong_arguments_are_reported_before_anything_heavy_is_loaded(place: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
     ran = subprocess.run(
-        [sys.executable, "-c", EACH, HEAVY], input=json.dumps([line for line, _code, _told in CASES]),
-        capture_output=True, text=True, timeout=600, check=False, cwd=place,
+        [sys.executable, "-c", EACH, HEAVY],
+        input=json.dumps([line for line, _code, _told in CASES]),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        cwd=place,
         env={**environment, "PYTHONPATH": str(Path(cli.__file__).parent.parent)},
-    )  # fmt: skip
+    )
     told, seen = ran.stderr.splitlines(), [json.loads(line) for line in ran.stdout.splitlines()]
     for (line, code, words), said, (ended, loaded) in zip(CASES, told, seen, strict=False):
         assert (ended, loaded) == (code, []), (line, said)

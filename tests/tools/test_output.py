@@ -285,9 +285,7 @@ def _read_all(master: int, seen: list[bytes]) -> None:
             seen.append(part)
 
 
-def test_a_terminal_gets_colours_unless_no_color_is_set(
-    lines: list[Line], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_gets_colours_unless_no_color_is_set(lines: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     doctor = next(line for line in lines if line.path == "doctor")

@@ -89,9 +89,16 @@ def make_material(folder: Path, store: Path, location: str) -> Material:
     program = here / "job.py"
     program.write_bytes(Path(__file__).with_name("job.py").read_bytes())
     return Material(
-        str(store), location, str(program), ROWS, str(daemons), str(archive), str(environment), str(package),
+        str(store),
+        location,
+        str(program),
+        ROWS,
+        str(daemons),
+        str(archive),
+        str(environment),
+        str(package),
         str(bare / "bin" / "python"),
-    )  # fmt: skip
+    )
 
 
 @contextmanager
@@ -175,9 +182,13 @@ def ledger_text(rows: Sequence[Row]) -> str:
     asked = subprocess.run(settings, capture_output=True, text=True, check=True)
     (java,) = (line.split()[-1] for line in asked.stderr.splitlines() if line.strip().startswith("java.version ="))
     return HEAD.format(
-        hadoop=hadoop_version(), spark=pyspark.__version__, java=java, python=platform.python_version(), rows=ROWS,
+        hadoop=hadoop_version(),
+        spark=pyspark.__version__,
+        java=java,
+        python=platform.python_version(),
+        rows=ROWS,
         cores=os.cpu_count() or 1,
-    ) + "".join(map(line_of, rows))  # fmt: skip
+    ) + "".join(map(line_of, rows))
 
 
 def line_of(row: Row) -> str:

@@ -35,17 +35,25 @@ WITH_US = ["setpriv", "--pdeathsig", "TERM"]  # and NodeManagers end their conta
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"  # processes that live for seconds
 OF_CONTAINERS = {"SPARK_LOCAL_IP": HOST, "GRPC_DNS_RESOLVER": "native"}
 CONF = {
-    "spark.executor.instances": "2", "spark.executor.cores": "1", "spark.executor.memory": "512m",
-    "spark.driver.memory": "512m", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2",
-    "spark.yarn.jars": f"local:{PYSPARK}/jars/*", "spark.yarn.am.extraJavaOptions": QUICK,
-    "spark.driver.defaultJavaOptions": QUICK, "spark.executor.defaultJavaOptions": QUICK,
+    "spark.executor.instances": "2",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.driver.memory": "512m",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.yarn.jars": f"local:{PYSPARK}/jars/*",
+    "spark.yarn.am.extraJavaOptions": QUICK,
+    "spark.driver.defaultJavaOptions": QUICK,
+    "spark.executor.defaultJavaOptions": QUICK,
     **{f"spark.executorEnv.{name}": value for name, value in OF_CONTAINERS.items()},
     **{f"spark.yarn.appMasterEnv.{name}": value for name, value in OF_CONTAINERS.items()},
     # A container's folder is too long for the name of a socket, and that is where they would be.
-    "spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": "/tmp",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.unix.domain.socket.dir": "/tmp",
     # No task begins before all executors are there: a quick one would leave nothing to one that is slow to start.
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
-}  # fmt: skip
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
+}
 LOGGING = """rootLogger.level = info
 rootLogger.appenderRef.all.ref = all
 appender.all.type = Console
@@ -77,8 +85,12 @@ class YarnCluster:
 
     def __enter__(self) -> Self:
         addresses = {f"resourcemanager.{name}": f"{HOST}:{free_port()}" for name in RESOURCE_ADDRESSES}
-        shared = {"resourcemanager.hostname": HOST, "resourcemanager.scheduler.class": SCHEDULER, **addresses,
-                  "scheduler.minimum-allocation-mb": 64}  # fmt: skip
+        shared = {
+            "resourcemanager.hostname": HOST,
+            "resourcemanager.scheduler.class": SCHEDULER,
+            **addresses,
+            "scheduler.minimum-allocation-mb": 64,
+        }
         _configure(self._client, shared)
         with ExitStack() as starting:
             starting.callback(self._end_containers)
@@ -129,13 +141,24 @@ class YarnCluster:
         staging = {"spark.yarn.stagingDir": f"file://{self.folder}/staging"}
         all_of_it = {**CONF, **staging, **({"spark.driver.host": HOST} if mode == "client" else {}), **conf}
         command = [
-            str(PYSPARK / "bin" / "spark-submit"), "--master", "yarn", "--deploy-mode", mode,
-            *(part for name, value in all_of_it.items() for part in ("--conf", f"{name}={value}")), *map(str, given),
-        ]  # fmt: skip
+            str(PYSPARK / "bin" / "spark-submit"),
+            "--master",
+            "yarn",
+            "--deploy-mode",
+            mode,
+            *(part for name, value in all_of_it.items() for part in ("--conf", f"{name}={value}")),
+            *map(str, given),
+        ]
         ran = subprocess.run(
-            command, cwd=cwd, env={**kept, **own}, check=False, capture_output=True, text=True, timeout=JOB_SECONDS,
+            command,
+            cwd=cwd,
+            env={**kept, **own},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=JOB_SECONDS,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         assert ran.returncode == 0, f"{mode}: {ran.stdout}{ran.stderr[-4000:]}{self.said()[-4000:]}"
         return ran.stdout + ran.stderr
 
@@ -148,13 +171,17 @@ class YarnCluster:
 def _of_node(files: Path) -> dict[str, object]:
     addresses = {f"nodemanager.{name}": f"{HOST}:{free_port()}" for name in NODE_ADDRESSES}
     return {
-        "nodemanager.hostname": HOST, **addresses,
-        "nodemanager.local-dirs": files / "local", "nodemanager.log-dirs": files / "logs",
-        "nodemanager.resource.memory-mb": 4096, "nodemanager.resource.cpu-vcores": 4,
-        "nodemanager.vmem-check-enabled": "false", "nodemanager.pmem-check-enabled": "false",
+        "nodemanager.hostname": HOST,
+        **addresses,
+        "nodemanager.local-dirs": files / "local",
+        "nodemanager.log-dirs": files / "logs",
+        "nodemanager.resource.memory-mb": 4096,
+        "nodemanager.resource.cpu-vcores": 4,
+        "nodemanager.vmem-check-enabled": "false",
+        "nodemanager.pmem-check-enabled": "false",
         # Whose disk it is decides: a guest on a machine uses what there is.
         "nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": 100,
-    }  # fmt: skip
+    }
 
 
 def _configure(folder: Path, values: Mapping[str, object]) -> None:

@@ -43,9 +43,13 @@ def asking(*, repeats: bool = False, orders: bool = False) -> Callable[[Callable
     def decorate(command: Callable[..., Any]) -> click.Command:
         @wraps(command)
         def run(
-            name_servers: str, outputs: tuple[str, ...], json_flag: bool, timeout: float, tls_config: str | None,
+            name_servers: str,
+            outputs: tuple[str, ...],
+            json_flag: bool,
+            timeout: float,
+            tls_config: str | None,
             **options: Any,
-        ) -> None:  # fmt: skip
+        ) -> None:
             interval, as_json = options.pop("interval", None), json_flag or "json" in outputs
             if orders:
                 options["order"] = "true" in outputs
@@ -66,9 +70,11 @@ def asking(*, repeats: bool = False, orders: bool = False) -> Callable[[Callable
 
 TIMEOUT_SECONDS = 5.0
 INTERVAL = click.Option(
-    ["-i", "--interval"], type=click.FloatRange(0.1, 86_400), metavar="SECONDS",
+    ["-i", "--interval"],
+    type=click.FloatRange(0.1, 86_400),
+    metavar="SECONDS",
     help="Repeat every SECONDS seconds until Ctrl-C. Default: once.",
-)  # fmt: skip
+)
 
 
 def _common_options(orders: bool) -> list[click.Option]:
@@ -77,20 +83,28 @@ def _common_options(orders: bool) -> list[click.Option]:
     order = " As in mqadmin, true makes an ordered topic; repeatable." if orders else ""
     return [
         click.Option(
-            ["-n", "--namesrvAddr", "name_servers"], envvar="NAMESRV_ADDR", default="", metavar=SERVERS,
+            ["-n", "--namesrvAddr", "name_servers"],
+            envvar="NAMESRV_ADDR",
+            default="",
+            metavar=SERVERS,
             help=SERVERS_HELP,
         ),
         click.Option(
-            [*names, "outputs"], type=click.Choice(shapes), multiple=True,
+            [*names, "outputs"],
+            type=click.Choice(shapes),
+            multiple=True,
             help=f"Output format.{order} Default: table.",
         ),
         click.Option(["--json", "json_flag"], is_flag=True, help="Print one JSON value, as -o json does."),
         click.Option(["--tls-config"], envvar=TLS_CONFIG, metavar="FILE", help=TLS_HELP),
         click.Option(
-            ["--timeout"], type=click.FloatRange(0.1, 600), default=TIMEOUT_SECONDS, metavar="SECONDS",
+            ["--timeout"],
+            type=click.FloatRange(0.1, 600),
+            default=TIMEOUT_SECONDS,
+            metavar="SECONDS",
             help=f"Give up on each request after this many seconds. Default: {TIMEOUT_SECONDS:g}.",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _show(answer: Any, as_json: bool) -> None:
@@ -172,10 +186,13 @@ def _figures(table: dict[str, str]) -> dict[str, Any]:
     out = table.get("getTransferredTps") or table.get("getTransferedTps") or "0"
     return {
         "Version": table.get("brokerVersionDesc", ""),
-        "InTPS(LOAD)": _rate(table, table.get("putTps") or "0", "send"), "OutTPS(LOAD)": _rate(table, out, "pull"),
-        "PCWait(ms)": table.get("pageCacheLockTimeMills", ""), "Hour": f"{hours:.2f}",
-        "SPACE": f"{float(table.get('commitLogDiskRatio') or 0):.4f}", "ACTIVATED": table.get("brokerActive", "-"),
-    }  # fmt: skip
+        "InTPS(LOAD)": _rate(table, table.get("putTps") or "0", "send"),
+        "OutTPS(LOAD)": _rate(table, out, "pull"),
+        "PCWait(ms)": table.get("pageCacheLockTimeMills", ""),
+        "Hour": f"{hours:.2f}",
+        "SPACE": f"{float(table.get('commitLogDiskRatio') or 0):.4f}",
+        "ACTIVATED": table.get("brokerActive", "-"),
+    }
 
 
 def _rate(table: dict[str, str], rates: str, pool: str) -> str:
@@ -191,8 +208,9 @@ def _totals(table: dict[str, str]) -> dict[str, int]:
     days = {"Yest": ("YesterdayMorning", "TodayMorning"), "Today": ("TodayMorning", "TodayNow")}
     return {
         f"{name}Total{day}": grown(kind, *span)
-        for day, span in days.items() for name, kind in (("In", "Put"), ("Out", "Get"))
-    }  # fmt: skip
+        for day, span in days.items()
+        for name, kind in (("In", "Put"), ("Out", "Get"))
+    }
 
 
 @asking()
@@ -235,22 +253,67 @@ def _is_true(_context: click.Context, _option: click.Parameter, value: str) -> b
 @broker_option
 @cluster_option
 @topic_option
-@click.option("-r", "--readQueueNums", "read", type=click.IntRange(min=1), default=QUEUES, metavar="N",
-              help=f"Number of read queues. Default: {QUEUES}.")  # fmt: skip
-@click.option("-w", "--writeQueueNums", "write", type=click.IntRange(min=1), default=QUEUES, metavar="N",
-              help=f"Number of write queues. Default: {QUEUES}.")  # fmt: skip
-@click.option("-p", "--perm", type=click.Choice(["2", "4", "6"]), default="6",
-              help="Permission: 2 write, 4 read, 6 both. Default: 6.")  # fmt: skip
-@click.option("-u", "--unit", default="false", callback=_is_true, metavar="true|false",
-              help="Whether the topic is a unit topic of RocketMQ. Default: false.")  # fmt: skip
-@click.option("-s", "--hasUnitSub", "unit_sub", default="false", callback=_is_true, metavar="true|false",
-              help="Whether the topic has unit subscriptions. Default: false.")  # fmt: skip
-@click.option("-a", "--attributes", metavar="+KEY=VALUE,-KEY",
-              help="Attributes to set (+) and to remove (-); 5.x only. Default: no change.")  # fmt: skip
+@click.option(
+    "-r",
+    "--readQueueNums",
+    "read",
+    type=click.IntRange(min=1),
+    default=QUEUES,
+    metavar="N",
+    help=f"Number of read queues. Default: {QUEUES}.",
+)
+@click.option(
+    "-w",
+    "--writeQueueNums",
+    "write",
+    type=click.IntRange(min=1),
+    default=QUEUES,
+    metavar="N",
+    help=f"Number of write queues. Default: {QUEUES}.",
+)
+@click.option(
+    "-p",
+    "--perm",
+    type=click.Choice(["2", "4", "6"]),
+    default="6",
+    help="Permission: 2 write, 4 read, 6 both. Default: 6.",
+)
+@click.option(
+    "-u",
+    "--unit",
+    default="false",
+    callback=_is_true,
+    metavar="true|false",
+    help="Whether the topic is a unit topic of RocketMQ. Default: false.",
+)
+@click.option(
+    "-s",
+    "--hasUnitSub",
+    "unit_sub",
+    default="false",
+    callback=_is_true,
+    metavar="true|false",
+    help="Whether the topic has unit subscriptions. Default: false.",
+)
+@click.option(
+    "-a",
+    "--attributes",
+    metavar="+KEY=VALUE,-KEY",
+    help="Attributes to set (+) and to remove (-); 5.x only. Default: no change.",
+)
 def updateTopic(  # noqa: N802 - mqadmin's name
-    client: AdminClient, broker: str | None, cluster: str | None, topic: str, read: int, write: int, perm: str,
-    order: bool, unit: bool, unit_sub: bool, attributes: str | None,
-) -> Rows:  # fmt: skip
+    client: AdminClient,
+    broker: str | None,
+    cluster: str | None,
+    topic: str,
+    read: int,
+    write: int,
+    perm: str,
+    order: bool,
+    unit: bool,
+    unit_sub: bool,
+    attributes: str | None,
+) -> Rows:
     """Create or change a topic.
 
     On one broker (-b) or on all masters of a cluster (-c).

@@ -108,9 +108,15 @@ FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 @click.option("--ledger", "ledger_file", type=click.Path(path_type=Path), help="Keep each work's newest figures here.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Add a JSON object a line to this file.")
 def main(
-    groups: tuple[str, ...], peers: Path | None, rocketmq: Path | None, kafka: Path | None, directory: Path | None,
-    repeat: int, ledger_file: Path | None, json_file: Path | None,
-) -> None:  # fmt: skip
+    groups: tuple[str, ...],
+    peers: Path | None,
+    rocketmq: Path | None,
+    kafka: Path | None,
+    directory: Path | None,
+    repeat: int,
+    ledger_file: Path | None,
+    json_file: Path | None,
+) -> None:
     """Measure GROUPS (all of them when none is named)."""
     console = Console()
     scratch = Path(tempfile.mkdtemp(prefix="slipstream-bench-", dir=directory))

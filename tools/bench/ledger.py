@@ -52,9 +52,13 @@ def load() -> float:
 
 
 def entry(
-    work: str, figures: Iterable[Figure], ratios: Iterable[Ratio], where: dict[str, Any], loads: Sequence[float],
+    work: str,
+    figures: Iterable[Figure],
+    ratios: Iterable[Ratio],
+    where: dict[str, Any],
+    loads: Sequence[float],
     repeat: int,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return one measurement's entry for docs/benchmarks.json."""
     return {
         "work": work,

@@ -53,9 +53,7 @@ class Route(NamedTuple):
 class Cluster:
     """The brokers that a client asks. `broker` is the address of one, in place of name servers."""
 
-    def __init__(
-        self, name_servers: str, broker: str | None, timeout: float, how: RenewedContext | None
-    ) -> None:  # fmt: skip
+    def __init__(self, name_servers: str, broker: str | None, timeout: float, how: RenewedContext | None) -> None:
         self._names = places(name_servers, broker)
         self._broker, self._timeout, self._how = broker, timeout, how
         self.on_push: Pushed | None = None

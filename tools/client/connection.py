@@ -42,7 +42,7 @@ class Connection:
 
     def __init__(
         self, address: str, timeout: float, how: RenewedContext | None = None, on_push: Pushed | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.address, self._timeout, self._how = address, timeout, how
         self._on_push = on_push
         self._opaques = itertools.count(1)
@@ -53,12 +53,12 @@ class Connection:
 
     async def ask(
         self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", timeout: float | None = None
-    ) -> RemotingCommand:  # fmt: skip
+    ) -> RemotingCommand:
         """The answer, whatever its code. Raises PeerUnreachable."""
         opaque = next(self._opaques)
         request = RemotingCommand(
             code, opaque, ext_fields=fields, body=body, language="PYTHON", version=REQUEST_VERSION
-        )  # fmt: skip
+        )
         seconds = self._timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(seconds):
@@ -78,7 +78,7 @@ class Connection:
 
     async def need(
         self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", timeout: float | None = None
-    ) -> RemotingCommand:  # fmt: skip
+    ) -> RemotingCommand:
         """The answer, whose code is SUCCESS. Raises PeerUnreachable, PeerRefused."""
         answer = await self.ask(code, fields, body, timeout)
         if answer.code != ResponseCode.SUCCESS:
@@ -89,7 +89,7 @@ class Connection:
         """Send what nobody answers. Raises PeerUnreachable."""
         request = RemotingCommand(
             code, next(self._opaques), ONEWAY_FLAG, ext_fields=fields, language="PYTHON", version=REQUEST_VERSION
-        )  # fmt: skip
+        )
         try:
             async with asyncio.timeout(self._timeout):
                 writer = await self._opened()

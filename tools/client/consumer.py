@@ -75,9 +75,14 @@ def subscription_of(topic: str, tags: str, version_ms: int) -> dict[str, object]
     """A SubscriptionData: these tags, `a || b`, or EVERYTHING."""
     chosen = [] if tags == EVERYTHING else tags_in(tags)
     return {
-        "classFilterMode": False, "codeSet": [java_hash(tag) for tag in chosen], "expressionType": "TAG",
-        "subString": tags, "subVersion": version_ms, "tagsSet": chosen, "topic": topic,
-    }  # fmt: skip
+        "classFilterMode": False,
+        "codeSet": [java_hash(tag) for tag in chosen],
+        "expressionType": "TAG",
+        "subString": tags,
+        "subVersion": version_ms,
+        "tagsSet": chosen,
+        "topic": topic,
+    }
 
 
 def tags_in(tags: str) -> list[str]:
@@ -87,13 +92,22 @@ def tags_in(tags: str) -> list[str]:
 
 def heartbeat_of(client_id: str, group: str, begin: str | int, subscriptions: list[dict[str, object]]) -> bytes:
     """The body in which a consumer says that it lives."""
-    return json.dumps({
-        "clientID": client_id, "producerDataSet": [], "consumerDataSet": [{
-            "consumeFromWhere": AT_TIME if isinstance(begin, int) else WHERE[begin],
-            "consumeType": "CONSUME_PASSIVELY", "groupName": group,
-            "messageModel": "CLUSTERING", "subscriptionDataSet": subscriptions, "unitMode": False,
-        }],
-    }).encode()  # fmt: skip
+    return json.dumps(
+        {
+            "clientID": client_id,
+            "producerDataSet": [],
+            "consumerDataSet": [
+                {
+                    "consumeFromWhere": AT_TIME if isinstance(begin, int) else WHERE[begin],
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "groupName": group,
+                    "messageModel": "CLUSTERING",
+                    "subscriptionDataSet": subscriptions,
+                    "unitMode": False,
+                }
+            ],
+        }
+    ).encode()
 
 
 class Consumer:
@@ -297,10 +311,16 @@ class Consumer:
         flags = SUBSCRIPTION_FLAG | SUSPEND_FLAG * queue.is_drained | COMMIT_FLAG * (queue.consumed_to > 0)
         tags = self._tags_of(place.topic)
         fields = {
-            **self._queue_fields(place), "queueOffset": str(queue.pulled_to), "maxMsgNums": str(MESSAGES_A_PULL),
-            "sysFlag": str(flags), "commitOffset": str(queue.consumed_to), "suspendTimeoutMillis": str(SUSPEND_MS),
-            "subscription": tags, "subVersion": str(self._version_ms), "expressionType": "TAG",
-        }  # fmt: skip
+            **self._queue_fields(place),
+            "queueOffset": str(queue.pulled_to),
+            "maxMsgNums": str(MESSAGES_A_PULL),
+            "sysFlag": str(flags),
+            "commitOffset": str(queue.consumed_to),
+            "suspendTimeoutMillis": str(SUSPEND_MS),
+            "subscription": tags,
+            "subVersion": str(self._version_ms),
+            "expressionType": "TAG",
+        }
         connection = self._cluster.broker(place.broker)
         answer = await connection.ask(RequestCode.PULL_MESSAGE, fields, timeout=PULL_SECONDS)
         queue.pulled_ms = _now_ms()

@@ -28,9 +28,13 @@ class QueueState(NamedTuple):
 
 
 def running_info(
-    queues: Mapping[MessageQueue, QueueState], subscriptions: list[dict[str, Any]], name_servers: str, began_ms: int,
-    *, with_stack: bool,
-) -> bytes:  # fmt: skip
+    queues: Mapping[MessageQueue, QueueState],
+    subscriptions: list[dict[str, Any]],
+    name_servers: str,
+    began_ms: int,
+    *,
+    with_stack: bool,
+) -> bytes:
     """The body of the answer. `with_stack`: also what every thread is doing."""
     fields: dict[str, Any] = {
         "properties": {
@@ -48,12 +52,20 @@ def running_info(
 
 def _process_queue(state: QueueState) -> dict[str, Any]:
     return {
-        "cachedMsgCount": state.waiting, "cachedMsgMaxOffset": max(0, state.pulled_to - 1) if state.waiting else 0,
-        "cachedMsgMinOffset": state.consumed_to if state.waiting else 0, "commitOffset": state.consumed_to,
-        "droped": False, "lastConsumeTimestamp": state.consumed_ms, "lastLockTimestamp": 0,
-        "lastPullTimestamp": state.pulled_ms, "locked": False, "transactionMsgCount": 0, "transactionMsgMaxOffset": 0,
-        "transactionMsgMinOffset": 0, "tryUnlockTimes": 0,
-    }  # fmt: skip
+        "cachedMsgCount": state.waiting,
+        "cachedMsgMaxOffset": max(0, state.pulled_to - 1) if state.waiting else 0,
+        "cachedMsgMinOffset": state.consumed_to if state.waiting else 0,
+        "commitOffset": state.consumed_to,
+        "droped": False,
+        "lastConsumeTimestamp": state.consumed_ms,
+        "lastLockTimestamp": 0,
+        "lastPullTimestamp": state.pulled_ms,
+        "locked": False,
+        "transactionMsgCount": 0,
+        "transactionMsgMaxOffset": 0,
+        "transactionMsgMinOffset": 0,
+        "tryUnlockTimes": 0,
+    }
 
 
 def _stacks() -> str:

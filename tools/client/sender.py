@@ -48,7 +48,7 @@ class Sender:
 
     async def send(
         self, body: bytes, tag: str | None = None, key: str | None = None, extra: Mapping[str, str] | None = None
-    ) -> Sent:  # fmt: skip
+    ) -> Sent:
         """Send a message, and retry until a broker has it. Raises ClientError, PeerRefused, PeerUnreachable."""
         message_id = self._keys.new()
         texts = {**(extra or {}), **({KEYS: key} if key else {}), UNIQ_KEY: message_id, WAIT: "true"}
@@ -68,7 +68,7 @@ class Sender:
                 queue_id, queue_offset = int(said.get("queueId", "-1")), int(said.get("queueOffset", "-1"))
                 return Sent(
                     status, message_id, said.get("msgId", ""), Place(place.topic, place.broker, queue_id), queue_offset
-                )  # fmt: skip
+                )
             failed = PeerRefused(connection.address, RequestCode.SEND_MESSAGE_V2, answer)
             if answer.code not in TRIED_AGAIN:
                 break
@@ -85,7 +85,16 @@ class Sender:
 
     def _fields(self, place: Place, texts: str) -> dict[str, str]:
         return {
-            "a": self._group, "b": place.topic, "c": AUTO_CREATE_TOPIC, "d": str(DEFAULT_QUEUES),
-            "e": str(place.queue_id), "f": "0", "g": str(time.time_ns() // 1_000_000), "h": "0", "i": texts, "j": "0",
-            "k": "false", "m": "false",
-        }  # fmt: skip
+            "a": self._group,
+            "b": place.topic,
+            "c": AUTO_CREATE_TOPIC,
+            "d": str(DEFAULT_QUEUES),
+            "e": str(place.queue_id),
+            "f": "0",
+            "g": str(time.time_ns() // 1_000_000),
+            "h": "0",
+            "i": texts,
+            "j": "0",
+            "k": "false",
+            "m": "false",
+        }

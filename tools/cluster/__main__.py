@@ -1,6 +1,6 @@
 """The cluster demonstration: namespaces, Spark, two replicas and an executor without one; writes docs/cluster.md.
 
-    python -m tools.cluster [--small] [--ledger docs/cluster.md]
+python -m tools.cluster [--small] [--ledger docs/cluster.md]
 """
 
 from __future__ import annotations

@@ -85,15 +85,17 @@ def counted(frame: DataFrame, here: str, hold: str = "", hold_at: str = "") -> d
     return {"seconds": time.monotonic() - began, "parts": [row.asDict() for row in rows]}
 
 
-
-
 def batch(spark: SparkSession, setting: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Read and count every message once."""
     placed = bool(more.pop("placed", False))
     frame = slipstream.read(
-        spark, setting["flights"], columns=["body", "_replica"], topics=[setting["topic"]], placed=placed,
+        spark,
+        setting["flights"],
+        columns=["body", "_replica"],
+        topics=[setting["topic"]],
+        placed=placed,
         **setting["options"],
-    )  # fmt: skip
+    )
     return counted(frame, setting["here"], **more)
 
 
@@ -130,8 +132,12 @@ def sink(spark: SparkSession, setting: dict[str, Any], rows: int, topic: str) ->
     back = slipstream.read(spark, setting["flights"], columns=["body"], topics=[topic], **setting["options"])
     texts = [bytes(row.body).decode() for row in back.collect()]
     hosts = [text.split()[0] for text in texts]
-    return {"seconds": seconds, "rows": len(texts), "different": len(set(texts)),
-            "written": {host: hosts.count(host) for host in sorted(set(hosts))}}  # fmt: skip
+    return {
+        "seconds": seconds,
+        "rows": len(texts),
+        "different": len(set(texts)),
+        "written": {host: hosts.count(host) for host in sorted(set(hosts))},
+    }
 
 
 TASKS: dict[str, Callable[..., dict[str, Any]]] = {"batch": batch, "sink": sink, "stream": stream}
@@ -140,8 +146,11 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {"batch": batch, "sink": sink,
 def main() -> None:
     """Do what is asked on standard input, until it ends."""
     setting = json.loads(Path(sys.argv[1]).read_text())
-    own = {"spark.driver.host": socket.gethostname(), "spark.driver.bindAddress": "0.0.0.0",
-           "spark.cores.max": str(setting["cores"])}  # fmt: skip
+    own = {
+        "spark.driver.host": socket.gethostname(),
+        "spark.driver.bindAddress": "0.0.0.0",
+        "spark.cores.max": str(setting["cores"]),
+    }
     spark = slipstream.session("cluster-demo", master=setting["master"], **CONF, **own)
     spark.sparkContext.addPyFile(setting["py_files"])
     slipstream.register(spark)  # after that: what is registered knows what was sent until then

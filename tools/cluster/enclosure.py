@@ -53,9 +53,12 @@ def way_in() -> list[str]:
     said = ""
     for more in ([], AS_ROOT) if os.geteuid() == 0 else (AS_ROOT,):
         tried = subprocess.run(
-            ["unshare", *more, *NEW, "sh", "-c", TRIAL], check=False, capture_output=True, text=True,
+            ["unshare", *more, *NEW, "sh", "-c", TRIAL],
+            check=False,
+            capture_output=True,
+            text=True,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         if tried.returncode == 0:
             return ["unshare", *more, *NEW]
         said = (tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"])[-1]
@@ -78,9 +81,11 @@ def enclosed(module: str, arguments: Sequence[str]) -> int:
     with _interruptions() as asked, tempfile.TemporaryDirectory(prefix="slipstream-cluster-") as place:
         command = [*entry, "sh", "-c", MEMORY, place, sys.executable, "-m", module, *arguments]
         process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", *command], env={**os.environ, INSIDE: place}, stdin=subprocess.DEVNULL,
+            ["setpriv", "--pdeathsig", "KILL", *command],
+            env={**os.environ, INSIDE: place},
+            stdin=subprocess.DEVNULL,
             start_new_session=True,
-        )  # fmt: skip
+        )
         try:
             while process.poll() is None and not asked.wait(0.1):
                 pass

@@ -65,9 +65,11 @@ def page(outcome: Outcome) -> str:
     """Return the page of a run in Markdown."""
     first = next(iter(outcome.parts.values()))
     text = HEAD.format(
-        messages=outcome.size.messages, megabytes=sum(part["bytes"] for part in first) / 1e6,
-        parts=len({part["part"] for part in first}), cores=os.cpu_count() or 1,
-    )  # fmt: skip
+        messages=outcome.size.messages,
+        megabytes=sum(part["bytes"] for part in first) / 1e6,
+        parts=len({part["part"] for part in first}),
+        cores=os.cpu_count() or 1,
+    )
     for name, parts in outcome.parts.items():
         text += f"\n## {name.capitalize()}: {outcome.seconds[name]:.1f} s\n\n{TOLD[name]}\n\n" + _table(parts)
     if outcome.written:
@@ -88,9 +90,13 @@ def _placement(outcome: Outcome) -> str:
     ratio = remote.cpu_a_gigabyte / local.cpu_a_gigabyte
     shares = {name: share_in_place(outcome.parts.get(name, ())) for name in ("batch", "placed")}
     text = PLACEMENT.format(
-        local_rate=local.bytes_a_second / 1e6, remote_rate=remote.bytes_a_second / 1e6,
-        local_cpu=local.cpu_a_gigabyte, remote_cpu=remote.cpu_a_gigabyte, ratio=ratio, **shares,
-    )  # fmt: skip
+        local_rate=local.bytes_a_second / 1e6,
+        remote_rate=remote.bytes_a_second / 1e6,
+        local_cpu=local.cpu_a_gigabyte,
+        remote_cpu=remote.cpu_a_gigabyte,
+        ratio=ratio,
+        **shares,
+    )
     for hosts in HOSTS:
         text += f"| {hosts} | {REPLICAS} | {remote_share(hosts, REPLICAS):.0%} |"
         text += f" {cost(hosts, REPLICAS, ratio):.1f} |\n"

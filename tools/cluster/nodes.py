@@ -111,8 +111,9 @@ class Node:
         self.name, self.address, self.files, self.here = name, address, files, here
         self._holder = subprocess.Popen(
             ["unshare", *NEW, "sh", "-c", SET_UP, "sh", str(files), str(here), name],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        )
         assert self._holder.stdout is not None
         if not self._holder.stdout.read(1):
             raise NodeFailed(f"{name}: no namespaces, or no mounts in them; what went wrong is said above")
@@ -121,9 +122,14 @@ class Node:
         self.pid = first
 
     def start(
-        self, name: str, command: Sequence[object], environment: Mapping[str, str] | None = None, *,
-        stdout: int | None = None, stdin: int = subprocess.DEVNULL,
-    ) -> Program:  # fmt: skip
+        self,
+        name: str,
+        command: Sequence[object],
+        environment: Mapping[str, str] | None = None,
+        *,
+        stdout: int | None = None,
+        stdin: int = subprocess.DEVNULL,
+    ) -> Program:
         """A program in it. What it says goes to a log of that name, standard output too unless it is asked for."""
         kept = {key: os.environ[key] for key in OF_A_SHELL if key in os.environ}
         own = {**kept, **NATIVE, "TMPDIR": TEMPORARY, "SPARK_LOCAL_IP": self.address, **(environment or {})}
@@ -132,8 +138,12 @@ class Node:
         with log.open("ab") as to:
             process = subprocess.Popen(
                 [*enter, *BEGIN, str(self.here), *map(str, command)],
-                env=own, stdin=stdin, stdout=stdout or to, stderr=to, text=True,
-            )  # fmt: skip
+                env=own,
+                stdin=stdin,
+                stdout=stdout or to,
+                stderr=to,
+                text=True,
+            )
         return Program(f"{self.name}, {name}", process, log)
 
     def run(self, name: str, command: Sequence[object], **more: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 """The demonstration's messages: put by a program in the master's node, known by number everywhere else.
 
-    python -m tools.cluster.orders STORE COUNT BYTES
+python -m tools.cluster.orders STORE COUNT BYTES
 """
 
 from __future__ import annotations

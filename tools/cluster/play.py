@@ -94,12 +94,21 @@ class Play:
         build_wheel(self._nodes[0].files)
         cluster = SparkCluster(self._nodes[0], self._workers)
         splits = SPLITS_PER_EXECUTOR * self._size.workers
-        options = {"flightTokenFile": str(self._place / "token"), "replicaPath": str(store_at(self._place)),
-                   "maxBytesPerPartition": str(self._log_bytes() // splits), "leaseSeconds": "60"}  # fmt: skip
-        self._driver: Driver = cluster.driver({
-            "flights": f"{self._master.location},{self._slave.location}", "topic": TOPIC, "options": options,
-            "here": str(self._place), "cores": self._size.workers,
-        })  # fmt: skip
+        options = {
+            "flightTokenFile": str(self._place / "token"),
+            "replicaPath": str(store_at(self._place)),
+            "maxBytesPerPartition": str(self._log_bytes() // splits),
+            "leaseSeconds": "60",
+        }
+        self._driver: Driver = cluster.driver(
+            {
+                "flights": f"{self._master.location},{self._slave.location}",
+                "topic": TOPIC,
+                "options": options,
+                "here": str(self._place),
+                "cores": self._size.workers,
+            }
+        )
         names = ", ".join(node.name for node in self._workers)
         self._say(f"{self._nodes[0].name}: Spark's master and the driver; workers in {names}")
 
@@ -132,8 +141,10 @@ class Play:
 
     def _measure(self) -> None:
         """The same messages by one reader alone, beside its replica and without one."""
-        for name, node, path in (("in place", self._slave.node, str(store_at(self._place))),
-                                 ("grpc", self._workers[-1], self._slave.location)):  # fmt: skip
+        for name, node, path in (
+            ("in place", self._slave.node, str(store_at(self._place))),
+            ("grpc", self._workers[-1], self._slave.location),
+        ):
             command = [sys.executable, "-m", named("tools.cluster.rate"), path, TOPIC, self._place / "token"]
             before = self._slave.flight.cpu_seconds()
             said = node.run("rate", command, environment=AS_HERE)

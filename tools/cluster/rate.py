@@ -1,6 +1,6 @@
 """How fast one reader is, alone: bodies of a topic, by `scan`, in place or through Flight.
 
-    python -m tools.cluster.rate PATH TOPIC TOKEN_FILE
+python -m tools.cluster.rate PATH TOPIC TOKEN_FILE
 """
 
 from __future__ import annotations

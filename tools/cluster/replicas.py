@@ -31,17 +31,30 @@ class Replica:
             role = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": f"{master.address}:{HA_PORT}"}
         self.node = node
         self._keys = {
-            **COMMON, **role, "brokerIP1": node.address, "brokerIP2": node.address,
+            **COMMON,
+            **role,
+            "brokerIP1": node.address,
+            "brokerIP2": node.address,
             "storePathRootDir": store_at(node.here),
-        }  # fmt: skip
+        }
         self._write({})
         (node.files / "token").write_text(token)
         self.broker = slipstream(node, "broker", "broker", "-c", node.here / "broker.properties")
         self.broker.await_line("ready:")
         self.flight = slipstream(
-            node, "flight", "flight", store_at(node.here), "--host", node.name, "--port", FLIGHT_PORT,
-            "--token-file", node.here / "token", "--expose", "--writable",
-        )  # fmt: skip
+            node,
+            "flight",
+            "flight",
+            store_at(node.here),
+            "--host",
+            node.name,
+            "--port",
+            FLIGHT_PORT,
+            "--token-file",
+            node.here / "token",
+            "--expose",
+            "--writable",
+        )
         self.flight.await_line("ready:")
 
     @property

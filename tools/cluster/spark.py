@@ -77,10 +77,15 @@ class SparkCluster:
         java = f"{given.get('SPARK_DAEMON_JAVA_OPTS', QUICK)} {temporary}"
         submit = f'{java} "-Dspark.executor.defaultJavaOptions={java}"'
         return {
-            "SPARK_LAUNCHER_OPTS": QUICK, "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_DIRS": TEMPORARY,
-            "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false", **own, **given,
-            "SPARK_DAEMON_JAVA_OPTS": java, "SPARK_SUBMIT_OPTS": submit,
-        }  # fmt: skip
+            "SPARK_LAUNCHER_OPTS": QUICK,
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_LOCAL_DIRS": TEMPORARY,
+            "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+            **own,
+            **given,
+            "SPARK_DAEMON_JAVA_OPTS": java,
+            "SPARK_SUBMIT_OPTS": submit,
+        }
 
     def driver(self, setting: dict[str, Any]) -> Driver:
         """A driver program beside the master, to be asked one thing after the other."""

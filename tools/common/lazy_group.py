@@ -68,7 +68,7 @@ class SuggestingGroup(click.Group):
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:  # fmt: skip
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name[:1] != "-" and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
             own = close_to(name, self.list_commands(ctx))

@@ -114,12 +114,16 @@ class LocalBroker:
         self.store = directory / "store"
         self.port, self._only = free_port(), only
         settings = {
-            "brokerName": directory.name, "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "listenPort": self.port,
-            "haListenPort": self.port + 1, "storePathRootDir": self.store,
+            "brokerName": directory.name,
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "listenPort": self.port,
+            "haListenPort": self.port + 1,
+            "storePathRootDir": self.store,
             "metricsPromExporterPort": 0,
             "diskSpaceWarningLevelRatio": 100,  # whose disk it is decides: a guest on a machine uses what there is
             **keys,
-        }  # fmt: skip
+        }
         properties = directory / "broker.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         chosen = [word for role in only for word in ("--only", role)]

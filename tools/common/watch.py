@@ -28,9 +28,7 @@ def plain_console(*, is_table: bool = False) -> Console:
         sys.stdout.reconfigure(errors="replace")  # a terminal without µ is shown something else
     if sys.stdout.isatty():
         return Console(soft_wrap=not is_table)
-    return Console(
-        soft_wrap=not is_table, width=PIPE_COLUMNS, force_terminal=False, no_color=True, color_system=None
-    )
+    return Console(soft_wrap=not is_table, width=PIPE_COLUMNS, force_terminal=False, no_color=True, color_system=None)
 
 
 def ticks() -> Iterator[None]:

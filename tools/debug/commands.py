@@ -36,12 +36,27 @@ def refuse_existing(target: Path) -> None:
 
 @debug.command()
 @click.argument("store", type=GivenPath(path_type=Path, file_okay=False))
-@click.option("-o", "--output", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
-              help="File to write. Default: slipstream-debug-TIME.tar.gz.")  # fmt: skip
-@click.option("-c", "--config", type=GivenPath(path_type=Path), metavar="FILE",
-              help="The broker's file. Default: the file of the running broker.")  # fmt: skip
-@click.option("--seconds", type=click.IntRange(1, 3600), default=SECONDS, metavar="SECONDS",
-              help=f"Leave out what takes longer than this many seconds in all. Default: {SECONDS}.")  # fmt: skip
+@click.option(
+    "-o",
+    "--output",
+    type=GivenPath(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File to write. Default: slipstream-debug-TIME.tar.gz.",
+)
+@click.option(
+    "-c",
+    "--config",
+    type=GivenPath(path_type=Path),
+    metavar="FILE",
+    help="The broker's file. Default: the file of the running broker.",
+)
+@click.option(
+    "--seconds",
+    type=click.IntRange(1, 3600),
+    default=SECONDS,
+    metavar="SECONDS",
+    help=f"Leave out what takes longer than this many seconds in all. Default: {SECONDS}.",
+)
 @form("Print one JSON object: the file, its content, what could not be read.", output=False)
 @done_by("tools.debug.bundle:bundle", "tools.debug.commands:check_bundle")
 def bundle() -> None:

@@ -14,12 +14,28 @@ SECONDS = 6.0
 
 
 @click.command()
-@click.option("--input", "inputs", multiple=True, type=GivenPath(exists=True, dir_okay=False), metavar="FILE",
-              help="Also use the lines of this file; repeatable. Default: none.")  # fmt: skip
-@click.option("--dir", "directory", type=GivenPath(file_okay=False), metavar="DIRECTORY",
-              help="Empty directory for the stores, kept afterwards. Default: a temporary one.")  # fmt: skip
-@click.option("--seconds", default=SECONDS, type=click.FloatRange(0.1), metavar="SECONDS",
-              help=f"Sample this machine for this many seconds. Default: {SECONDS:g}.")  # fmt: skip
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    type=GivenPath(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Also use the lines of this file; repeatable. Default: none.",
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=GivenPath(file_okay=False),
+    metavar="DIRECTORY",
+    help="Empty directory for the stores, kept afterwards. Default: a temporary one.",
+)
+@click.option(
+    "--seconds",
+    default=SECONDS,
+    type=click.FloatRange(0.1),
+    metavar="SECONDS",
+    help=f"Sample this machine for this many seconds. Default: {SECONDS:g}.",
+)
 @click.option("--keep", is_flag=True, help="Keep both brokers running, with a live status, until Ctrl-C.")
 def run(**arguments: Any) -> Any:
     """Demonstrate replication and a Spark query on this machine.

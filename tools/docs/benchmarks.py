@@ -60,9 +60,8 @@ def _section(one: dict[str, Any]) -> str:
         text += " the same twice.\n\n"
     text += f"![{one['work']}: {len(one['figures'])} figures as bars]({_place(one)})\n\n"
     rows = [
-        (of["work"], of["subject"], f"{of['value']:,.1f}", _p99(of), of["unit"], of["note"])
-        for of in one["figures"]
-    ]  # fmt: skip
+        (of["work"], of["subject"], f"{of['value']:,.1f}", _p99(of), of["unit"], of["note"]) for of in one["figures"]
+    ]
     text += table(("work", "subject", "figure", "p99", "unit", "note"), rows)
     ratios = [(of["work"], of["against"], f"{of['value']:.2f}", f"{of['goal']:.2f}") for of in one["ratios"]]
     return text + (f"\n{table(('ratio of', 'to', 'is', 'goal'), ratios)}" if ratios else "")

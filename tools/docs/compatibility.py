@@ -108,10 +108,17 @@ def _summary() -> str:
     for release, compat in RELEASES.items():
         those = [request for request in requests() if release in request.releases]
         counts = Counter(state(request, release) for request in those)
-        rows.append((
-            release, f"`compat={compat}`", str(len(those)), str(counts["answered"]), str(counts["refused by name"]),
-            str(counts["not supported"]), str(counts["for others"]),
-        ))  # fmt: skip
+        rows.append(
+            (
+                release,
+                f"`compat={compat}`",
+                str(len(those)),
+                str(counts["answered"]),
+                str(counts["refused by name"]),
+                str(counts["not supported"]),
+                str(counts["for others"]),
+            )
+        )
     head = ("RocketMQ", "compared with", "codes", "answered", "refused with a reason", "code 3, not supported",
             "not for a broker or name server")  # fmt: skip
     return table(head, rows)
@@ -164,9 +171,12 @@ def _lacks(those: list[Command]) -> list[Request]:
     """The requests that a command sends and that the `compat` of its release does not answer."""
     known = {request.number: request for request in requests()}
     lacked = {
-        number for of in those for release in of.releases for number in of.sends
+        number
+        for of in those
+        for release in of.releases
+        for number in of.sends
         if state(known[number], release) != "answered"
-    }  # fmt: skip
+    }
     return [known[number] for number in sorted(lacked)]
 
 

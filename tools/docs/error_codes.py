@@ -20,7 +20,7 @@ OF_THE_COMMANDS = {  # codes that no class has: tools/cli.py
     "USAGE": ("Wrong arguments of a command.", "`slipstream COMMAND --help` lists the arguments."),
     "IO": ("The system refused access to a file, a directory or a connection.", "do what the end of the line says."),
     "INTERRUPTED": ("Ctrl-C, or a signal that means the same.", "run the command again."),
-}  # fmt: skip
+}
 HEAD = """# Error codes
 
 A command prints an error as one line, `slipstream: CODE: what, where, why, what to do`. In Python, an error is an

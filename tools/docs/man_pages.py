@@ -40,10 +40,16 @@ def page(command: click.Command, path: str) -> str:
     """Return one page; of a group other than `slipstream`, with all its commands."""
     name = path.replace(" ", "-")
     lines = [
-        f'.TH {name.upper()} 1 "{_release("date")}" "Slipstream {_release("version")}" "Slipstream"', ".SH NAME",
-        f"{roff(name)} \\- {roff(_first_line(command))}", ".SH SYNOPSIS", *_synopsis(command, path), ".SH DESCRIPTION",
-        *_paragraphs(command), ".SH OPTIONS", *_options(command),
-    ]  # fmt: skip
+        f'.TH {name.upper()} 1 "{_release("date")}" "Slipstream {_release("version")}" "Slipstream"',
+        ".SH NAME",
+        f"{roff(name)} \\- {roff(_first_line(command))}",
+        ".SH SYNOPSIS",
+        *_synopsis(command, path),
+        ".SH DESCRIPTION",
+        *_paragraphs(command),
+        ".SH OPTIONS",
+        *_options(command),
+    ]
     if isinstance(command, click.Group):
         lines += [".SH COMMANDS", *(_listed() if command is cli else _below(command, path))]
     lines += [".SH EXIT STATUS"]

@@ -59,8 +59,11 @@ def of_a_pair(directory: Path) -> list[Metric]:
             for words in (("send", *broker), ("consume", "--group", "g", "--from", "first", *broker)):
                 subprocess.run(
                     [sys.executable, "-m", named("tools.cli"), *words],
-                    input=b"x\n", stdout=subprocess.DEVNULL, check=True, timeout=SECONDS,
-                )  # fmt: skip
+                    input=b"x\n",
+                    stdout=subprocess.DEVNULL,
+                    check=True,
+                    timeout=SECONDS,
+                )
             return [*families(Path(master.store)), *families(Path(slave.store))]
 
 

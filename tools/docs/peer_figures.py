@@ -30,23 +30,43 @@ class Row(NamedTuple):
 
 SENDS, CONSUMERS, SPARK = "front-sends", "front-consume", "spark"
 ROWS = (
-    Row("one client sends 128 B, then the next", SENDS, "sends, 5, ASYNC_FLUSH: 1 x 1, 128 B: messages/s",
-        "rocketmq 5", "/s"),
-    Row("16 clients send 1 KiB, `SYNC_FLUSH`", SENDS, "sends, 5, SYNC_FLUSH: 16 x 1, 1024 B: messages/s",
-        "rocketmq 5", "/s"),
-    Row("64 clients with 4 sends each, one slave", SENDS,
-        "sends, 5, SYNC_MASTER: 64 x 4, 1024 B: messages/s", "rocketmq 5", "/s"),
-    Row("a consumer reads a backlog of 4 GiB", CONSUMERS, "consumers, 5: backlog, messages/s", "rocketmq 5",
-        "/s"),
+    Row(
+        "one client sends 128 B, then the next",
+        SENDS,
+        "sends, 5, ASYNC_FLUSH: 1 x 1, 128 B: messages/s",
+        "rocketmq 5",
+        "/s",
+    ),
+    Row(
+        "16 clients send 1 KiB, `SYNC_FLUSH`",
+        SENDS,
+        "sends, 5, SYNC_FLUSH: 16 x 1, 1024 B: messages/s",
+        "rocketmq 5",
+        "/s",
+    ),
+    Row(
+        "64 clients with 4 sends each, one slave",
+        SENDS,
+        "sends, 5, SYNC_MASTER: 64 x 4, 1024 B: messages/s",
+        "rocketmq 5",
+        "/s",
+    ),
+    Row("a consumer reads a backlog of 4 GiB", CONSUMERS, "consumers, 5: backlog, messages/s", "rocketmq 5", "/s"),
     Row("from send to listener, p99", CONSUMERS, "consumers, 5: send to listener, p99", "rocketmq 5", " µs"),
     Row("a slave catches up", "catch-up", "catch-up, frames of 32 KiB", "rocketmq 4.9", " MiB/s"),
     Row("the same, beside the system call alone", "catch-up", "catch-up, frames of 32 KiB", "sendfile limit", " MiB/s"),
     Row("a local producer appends 128 B", "append", "append 128 B, 1 producer(s)", "chronicle", " million/s", 1e-6),
     Row("Spark counts all messages", SPARK, "spark count", "kafka", " s", inverse=True),
-    Row("Spark sums the bodies' lengths of a topic", SPARK, "spark topic-sum-of-length(body)", "parquet", " s",
-        inverse=True),
+    Row(
+        "Spark sums the bodies' lengths of a topic",
+        SPARK,
+        "spark topic-sum-of-length(body)",
+        "parquet",
+        " s",
+        inverse=True,
+    ),
     Row("Spark reads five columns with bodies", SPARK, "spark five-columns-with-body", "parquet", " s", inverse=True),
-)  # fmt: skip
+)
 
 
 def part() -> str:

@@ -18,8 +18,9 @@ def message() -> Picture:
         "A producer encodes a record into its ring; the writer copies it into the mapped segment and publishes the"
         " log's end. Flusher, dispatcher and senders follow it: to disk, to queues and index, and by sendfile to the"
         " slave, whose report comes back as the confirmed offset. Consumers and Spark read the same bytes in place.",
-        960, 520,
-    )  # fmt: skip
+        960,
+        520,
+    )
     of.text(24, 34, "On the master's host", "head")
     of.box(24, 54, 150, 56, ["Producer", "Python, same host"])
     of.box(24, 134, 150, 56, ["Front", "clients over TCP"])
@@ -76,8 +77,9 @@ def segment() -> Picture:
         "A segment is a file named for the log offset of its first byte. Records follow each other; where the next one"
         " does not fit, a blank record of length and magic number stands for the rest. A record begins with its length,"
         " magic number and CRC, and names its own physical offset.",
-        960, 430,
-    )  # fmt: skip
+        960,
+        430,
+    )
     of.text(24, 36, f"{COMMIT_LOG}/00000000000067108864", "code")
     of.text(936, 36, "64 MiB (mappedFileSizeCommitLog); the name is the first byte's offset in the log", "small", "end")
     cells = [(130, "record", "data"), (190, "record", "data"), (110, "record", "data")]
@@ -128,8 +130,9 @@ def ring() -> Picture:
         "Four steps. The producer encodes beyond the published tail and publishes. The writer copies beyond the log's"
         " end, where nobody looks. It writes one commit record with all new positions beside the current one. It stores"
         " the version, one word: that is the commit. Killed before, nothing happened; killed after, it is repeated.",
-        960, 512,
-    )  # fmt: skip
+        960,
+        512,
+    )
     steps = (
         ("1  The producer encodes, then publishes", "ring", 3, "tail"),
         ("2  The writer copies beyond the log's end", "log", 0, ""),
@@ -204,8 +207,9 @@ def recovery() -> Picture:
         " changed. So it is if a sound record lies behind it, unless a power cut or a copy may have kept some pages and"
         " lost others: then the log is cut at its first hole. Without one, zeros are the log's end, anything else is a"
         " torn tail that is cut.",
-        960, 540,
-    )  # fmt: skip
+        960,
+        540,
+    )
     of.box(24, 62, 220, 62, ["Walk the records", "up to the last sound one"], "ours")
     of.diamond(400, 93, 240, 96, ["Was more of the", "log on disk?"])
     of.arrow((244, 93), (278, 93))
@@ -236,11 +240,13 @@ def _ends(of: Picture) -> None:
     of.text(532, 372, "no", "edge")
     of.arrow((808, 285), (808, 348))
     of.text(800, 320, "yes: at the first hole", "edge", "end")
-    for number, line in enumerate((
-        "On disk for sure is what the checkpoint and slipstream.mark say. Within one boot the page cache keeps all",
-        "that processes wrote, in its order, however they were killed; a power cut keeps any pages, in none.",
-        "Queues and index are then cut to that end, or built up to it: the log alone decides.",
-    )):  # fmt: skip
+    for number, line in enumerate(
+        (
+            "On disk for sure is what the checkpoint and slipstream.mark say. Within one boot the page cache keeps all",
+            "that processes wrote, in its order, however they were killed; a power cut keeps any pages, in none.",
+            "Queues and index are then cut to that end, or built up to it: the log alone decides.",
+        )
+    ):
         of.text(24, 468 + 20 * number, line)
 
 

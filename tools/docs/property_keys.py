@@ -51,9 +51,7 @@ def _sections(module: object) -> dict[str, list[str]]:
 
 def _table(some: Iterable[Key], own: frozenset[str], live: Iterable[str] = live_settings.NAMES) -> str:
     changeable = set(live)
-    rows = [
-        (code(key.name), _meaning(key, is_live=key.name in changeable, is_own=key.name in own)) for key in some
-    ]  # fmt: skip
+    rows = [(code(key.name), _meaning(key, is_live=key.name in changeable, is_own=key.name in own)) for key in some]
     return table(COLUMNS, rows)
 
 
@@ -69,8 +67,11 @@ def _meaning(key: Key, *, is_live: bool, is_own: bool) -> str:
 def _other_names() -> str:
     spellings = {**keys.SYNONYMS, **keys.OLD_SPELLINGS}
     rows = [(code(old), code(new)) for old, new in spellings.items()]
-    stopping = [(code(name), code(unused.harmless), unused.why) for name, unused in sorted(UNUSED.items())
-                if unused.harmless is not None]  # fmt: skip
+    stopping = [
+        (code(name), code(unused.harmless), unused.why)
+        for name, unused in sorted(UNUSED.items())
+        if unused.harmless is not None
+    ]
     warned = [(code(name), unused.why) for name, unused in sorted(UNUSED.items()) if unused.harmless is None]
     return (
         f"## Other names\n\n{table(('also accepted', 'as'), rows)}\n"

@@ -124,24 +124,41 @@ def _others(fleet: Fleet, costs: Costs) -> Iterator[Need]:
     a_host, mean = fleet.executors / fleet.hosts, fleet.log_bytes / (fleet.retention_days * DAY_S * fleet.brokers)
     cached = fleet.hosts * fleet.memory_bytes / fleet.log_bytes
     leases = min(fleet.executors, fleet.executors * LEASES_HELD_MAX / fleet.brokers)
-    yield Need("page cache", f"{fleet.hosts} hosts of {fleet.memory_bytes / GIB:,.0f} GiB, against the log",
-               f"{min(cached, 1):.0%} of it, where each byte is read on one host; half where on two")  # fmt: skip
+    yield Need(
+        "page cache",
+        f"{fleet.hosts} hosts of {fleet.memory_bytes / GIB:,.0f} GiB, against the log",
+        f"{min(cached, 1):.0%} of it, where each byte is read on one host; half where on two",
+    )
     yield Need("a broker's puts", f"the log, kept for {fleet.retention_days:g} days", f"{_rate(mean)}, mean")
     copies = f"{fleet.replicas - 1} copy, {fleet.peak:g} times the mean" if fleet.replicas == 2 else "copies"
     yield Need("network for replication", copies, f"{_rate(mean * fleet.peak * (fleet.replicas - 1))} a broker")
-    yield Need("a new slave", "its log over one link",
-               _time(fleet.log_bytes / fleet.brokers / fleet.link_bytes_s))  # fmt: skip
-    yield Need("leases in a store", f"{LEASES_HELD_MAX} at most that each executor holds, over {fleet.brokers} stores",
-               f"{leases:,.0f} of {LEASES_MAX:,} that are checked")  # fmt: skip
-    yield Need("renewals of leases", f"each after {LEASE_S / RENEWED_EACH:g} s",
-               f"{leases * RENEWED_EACH / LEASE_S:,.1f} a second and store")  # fmt: skip
-    yield Need("segments mapped on a host", f"{a_host:,.0f} executors, {SEGMENTS_KEPT_MAX} each",
-               f"{a_host * SEGMENTS_KEPT_MAX:,.0f} maps, twice as many descriptors")  # fmt: skip
-    yield Need("segments mapped and let go", f"each once, {costs.of(scale_costs.MAPPED):,.0f} us",
-               _time(segments * costs.of(scale_costs.MAPPED) / 1e6 / fleet.executors) + " an executor")  # fmt: skip
+    yield Need("a new slave", "its log over one link", _time(fleet.log_bytes / fleet.brokers / fleet.link_bytes_s))
+    yield Need(
+        "leases in a store",
+        f"{LEASES_HELD_MAX} at most that each executor holds, over {fleet.brokers} stores",
+        f"{leases:,.0f} of {LEASES_MAX:,} that are checked",
+    )
+    yield Need(
+        "renewals of leases",
+        f"each after {LEASE_S / RENEWED_EACH:g} s",
+        f"{leases * RENEWED_EACH / LEASE_S:,.1f} a second and store",
+    )
+    yield Need(
+        "segments mapped on a host",
+        f"{a_host:,.0f} executors, {SEGMENTS_KEPT_MAX} each",
+        f"{a_host * SEGMENTS_KEPT_MAX:,.0f} maps, twice as many descriptors",
+    )
+    yield Need(
+        "segments mapped and let go",
+        f"each once, {costs.of(scale_costs.MAPPED):,.0f} us",
+        _time(segments * costs.of(scale_costs.MAPPED) / 1e6 / fleet.executors) + " an executor",
+    )
     yield Need("a stream's driver", "maps of queues' files", f"{MAPPED_MAX} a store at most; other queues are read")
-    yield Need("requests to a name server", f"brokers and slaves each {REGISTER_S} s; a plan asks once",
-               f"{fleet.brokers * fleet.replicas / REGISTER_S:,.1f} a second")  # fmt: skip
+    yield Need(
+        "requests to a name server",
+        f"brokers and slaves each {REGISTER_S} s; a plan asks once",
+        f"{fleet.brokers * fleet.replicas / REGISTER_S:,.1f} a second",
+    )
 
 
 def _read(fleet: Fleet, costs: Costs, what: str, share: float) -> str:

@@ -38,11 +38,22 @@ def of_target(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
 
 @click.command(epilog="Exit codes: 0 nothing is wrong; 1 something is wrong; 2 TARGET is no store and no address")
 @click.argument("target")
-@click.option("-n", "--namesrvAddr", "name_servers", default="", metavar=SERVERS,
-              help="Name servers to check in addition to those in the broker's file. Default: none.")  # fmt: skip
+@click.option(
+    "-n",
+    "--namesrvAddr",
+    "name_servers",
+    default="",
+    metavar=SERVERS,
+    help="Name servers to check in addition to those in the broker's file. Default: none.",
+)
 @click.option("--strict", is_flag=True, help="Also fail on ports that any host can reach.")
-@click.option("--timeout", type=click.FloatRange(0.1, 600), default=TIMEOUT_SECONDS, metavar="SECONDS",
-              help=f"Timeout of each check, in seconds. Default: {TIMEOUT_SECONDS:g}.")  # fmt: skip
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 600),
+    default=TIMEOUT_SECONDS,
+    metavar="SECONDS",
+    help=f"Timeout of each check, in seconds. Default: {TIMEOUT_SECONDS:g}.",
+)
 @click.option("--tls-config", envvar=TLS_CONFIG, metavar="FILE", help=TLS_HELP)
 @form("Print one JSON object: ok, and rows with check, level, reason, what, next.")
 @of_target("tools.doctor.doctor:examine")

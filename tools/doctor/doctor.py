@@ -21,9 +21,7 @@ from tools.doctor.rows import Level, Row, is_well, ok, wrong
 COLOURS = {Level.OK: "green", Level.OPEN: "yellow", Level.UNKNOWN: "cyan", Level.WRONG: "red"}
 
 
-def examine(
-    target: str, name_servers: str, strict: bool, timeout: float, tls_config: str | None, as_json: bool
-) -> int:  # fmt: skip
+def examine(target: str, name_servers: str, strict: bool, timeout: float, tls_config: str | None, as_json: bool) -> int:
     """Run all checks of one broker, and print them."""
     rows = rows_of(target, name_servers, Asking(timeout, tls_of(tls_config)))
     well = is_well(rows, strict=strict)

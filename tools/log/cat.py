@@ -59,9 +59,17 @@ class Wanted(NamedTuple):
 
 
 def cat(
-    store: Path, as_objects: bool, topics: tuple[str, ...], start: int | None, since: int | None, until: int | None,
-    grep: re.Pattern[str] | None, limit: int | None, scan: bool, follow: bool,
-) -> int:  # fmt: skip
+    store: Path,
+    as_objects: bool,
+    topics: tuple[str, ...],
+    start: int | None,
+    since: int | None,
+    until: int | None,
+    grep: re.Pattern[str] | None,
+    limit: int | None,
+    scan: bool,
+    follow: bool,
+) -> int:
     """Print the messages of STORE in log order."""
     wanted = Wanted(topics, start, since, until, Grep(grep) if grep is not None else None)
     records = kept.messages(store) if store.is_file() else _of_store(store, wanted, scan, follow)
@@ -102,9 +110,7 @@ def _records(
         yield from _following(store, reader, offset, broker, wanted.until_ms)
 
 
-def _following(
-    store: Path, reader: LogReader, offset: int, broker: Running, until_ms: int | None
-) -> Iterator[Message]:
+def _following(store: Path, reader: LogReader, offset: int, broker: Running, until_ms: int | None) -> Iterator[Message]:
     """The messages from `offset` on, as long as that broker runs or until that time, then what it left."""
     counters, seen = broker.counters(), -1
     begin, end = counters.cursor("min_physical_offset"), counters.cursor("max_physical_offset")

@@ -21,25 +21,36 @@ from tools.log.options import EPILOG, STORE, STORE_OR_SERVERS, OptionValue, Queu
 
 FIND_LIMIT = 64
 DELAY_LEVELS = click.option(
-    "--delay-levels", metavar="LEVELS",
+    "--delay-levels",
+    metavar="LEVELS",
     help="messageDelayLevel of the broker that wrote the store. Default: the running broker's, else RocketMQ's.",
-)  # fmt: skip
+)
 
 TOPICS = click.option(
-    "-t", "--topic", "topics", shell_complete=topics, multiple=True, metavar="TOPIC",
+    "-t",
+    "--topic",
+    "topics",
+    shell_complete=topics,
+    multiple=True,
+    metavar="TOPIC",
     help="Only messages of this topic; repeatable. Default: all topics.",
-)  # fmt: skip
+)
 FROM = click.option(
-    "--from", "start", type=click.IntRange(min=0), metavar="OFFSET",
+    "--from",
+    "start",
+    type=click.IntRange(min=0),
+    metavar="OFFSET",
     help="Begin at the first record at or after this log offset. Default: the beginning of the log.",
-)  # fmt: skip
+)
 SINCE = click.option(
-    "--since", type=Moment(), metavar="TIME",
+    "--since",
+    type=Moment(),
+    metavar="TIME",
     help=f"Only messages stored at or after this time: {SHAPES}. Default: no limit.",
-)  # fmt: skip
+)
 LIMIT = click.option(
     "--limit", type=click.IntRange(min=0), metavar="N", help="Maximum number of messages. Default: no limit."
-)  # fmt: skip
+)
 
 
 @click.group(cls=SuggestingGroup, epilog=EPILOG)
@@ -55,10 +66,18 @@ def log() -> None:
 @TOPICS
 @FROM
 @SINCE
-@click.option("--until", type=Moment(), metavar="TIME",
-              help="Only messages stored before this time; ends --follow, too. Default: no limit.")  # fmt: skip
-@click.option("--grep", type=Regex(), metavar="REGEX",
-              help="Only messages whose body or a property matches this regular expression. Default: all.")  # fmt: skip
+@click.option(
+    "--until",
+    type=Moment(),
+    metavar="TIME",
+    help="Only messages stored before this time; ends --follow, too. Default: no limit.",
+)
+@click.option(
+    "--grep",
+    type=Regex(),
+    metavar="REGEX",
+    help="Only messages whose body or a property matches this regular expression. Default: all.",
+)
 @LIMIT
 @click.option("--scan", is_flag=True, help="With --topic: read every record, also those that no consume queue lists.")
 @click.option("--follow", is_flag=True, help="Continue with new messages until the broker stops or Ctrl-C.")
@@ -99,9 +118,11 @@ def diff() -> None:
 @log.command(epilog=EPILOG)
 @STORE
 @click.option(
-    "--as", "version", type=click.Choice(list(LINES)),
+    "--as",
+    "version",
+    type=click.Choice(list(LINES)),
     help="RocketMQ version that loads the store. Default: the version that wrote it.",
-)  # fmt: skip
+)
 @store_command("tools.log.show:manifest")
 def manifest() -> None:
     """Print what RocketMQ's own classes would read from STORE.
@@ -115,8 +136,11 @@ def manifest() -> None:
 @click.option("--coverage", is_flag=True, help="Also count the bytes that each kind of check protects.")
 @click.option("--unprotected", is_flag=True, help="Instead, list the byte ranges that no check protects.")
 @DELAY_LEVELS
-@click.option("--digests/--no-digests", default=True,
-              help="Compare sealed segments with the digests of `log digest`. Default: --digests.")  # fmt: skip
+@click.option(
+    "--digests/--no-digests",
+    default=True,
+    help="Compare sealed segments with the digests of `log digest`. Default: --digests.",
+)
 @OPTION
 @form("Print one JSON object for each finding, and one for the totals.", "as_objects")
 @store_command("tools.log.verify:verify", "tools.log.usage:verify")
@@ -143,8 +167,14 @@ def digest() -> None:
 
 @log.command(epilog=EPILOG)
 @STORE
-@click.option("--segment", "segments", type=click.IntRange(min=0), multiple=True, metavar="OFFSET",
-              help="Only the segment that begins at this offset; repeatable. Default: all.")  # fmt: skip
+@click.option(
+    "--segment",
+    "segments",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="OFFSET",
+    help="Only the segment that begins at this offset; repeatable. Default: all.",
+)
 @click.option("--check", "is_check", is_flag=True, help="Build nothing; compare all bytes and rows with the log.")
 @click.option("--drop", "is_drop", is_flag=True, help="Remove the side files.")
 @OPTION
@@ -162,10 +192,15 @@ def sidecar() -> None:
 @log.command(epilog=EPILOG)
 @STORE_OR_SERVERS
 @TOPICS
-@click.option("--where", metavar="JSON",
-              help='Conditions, such as {"queueOffset":{">=":100,"<":200}}. Default: none.')  # fmt: skip
-@click.option("--option", "options", type=OptionValue(), multiple=True, metavar="NAME=VALUE",
-              help="Another option of a batch read; repeatable. Default: none.")  # fmt: skip
+@click.option("--where", metavar="JSON", help='Conditions, such as {"queueOffset":{">=":100,"<":200}}. Default: none.')
+@click.option(
+    "--option",
+    "options",
+    type=OptionValue(),
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Another option of a batch read; repeatable. Default: none.",
+)
 @form("Print one JSON object.")
 @store_command("tools.log.plan:plan")
 def plan() -> None:
@@ -179,17 +214,28 @@ def plan() -> None:
 
 @log.command(epilog=EPILOG)
 @STORE
-@click.option("--parquet", type=GivenPath(path_type=Path), metavar="FILE",
-              help="Write this Parquet file; needs the package pyarrow.")  # fmt: skip
-@click.option("--json", "json_file", type=GivenPath(path_type=Path), metavar="FILE",
-              help="Write this file of JSON lines.")  # fmt: skip
+@click.option(
+    "--parquet",
+    type=GivenPath(path_type=Path),
+    metavar="FILE",
+    help="Write this Parquet file; needs the package pyarrow.",
+)
+@click.option(
+    "--json", "json_file", type=GivenPath(path_type=Path), metavar="FILE", help="Write this file of JSON lines."
+)
 @TOPICS
 @FROM
-@click.option("--to", "end", type=click.IntRange(min=0), metavar="OFFSET",
-              help="Stop before the record at this log offset. Default: the end of the log.")  # fmt: skip
+@click.option(
+    "--to",
+    "end",
+    type=click.IntRange(min=0),
+    metavar="OFFSET",
+    help="Stop before the record at this log offset. Default: the end of the log.",
+)
 @SINCE
-@click.option("--until", type=Moment(), metavar="TIME",
-              help="Only messages stored before this time. Default: no limit.")  # fmt: skip
+@click.option(
+    "--until", type=Moment(), metavar="TIME", help="Only messages stored before this time. Default: no limit."
+)
 @click.option("--columns", metavar="A,B", help="Columns to write, in this order. Default: all columns.")
 @LIMIT
 @click.option("--raw-bodies", is_flag=True, help="Write bodies as stored, without uncompressing them.")
@@ -206,21 +252,43 @@ def export() -> None:
 @log.command(epilog=EPILOG)
 @STORE
 @click.option("--key", metavar="KEY", help="Find messages with this key or unique id.")
-@click.option("-t", "--topic", shell_complete=topics, metavar="TOPIC",
-              help="With --key: only messages of this topic; faster. Default: all topics.")  # fmt: skip
-@click.option("--id", "message_id", metavar="ID", help="Find the message with this offsetMsgId or unique id.")
-@click.option("--offset", type=click.IntRange(min=0), metavar="OFFSET",
-              help="Find the message whose record begins at this log offset.")  # fmt: skip
-@click.option("--queue", type=QueueName(), metavar="TOPIC:ID", help="Find a message of this queue, by --time.")
-@click.option("--time", "moment", type=Moment(), metavar="TIME",
-              help="With --queue: the message at which RocketMQ would reset the queue for this time.")  # fmt: skip
 @click.option(
-    "--as", "version", type=click.Choice(list(LINES)), default=NEWEST,
+    "-t",
+    "--topic",
+    shell_complete=topics,
+    metavar="TOPIC",
+    help="With --key: only messages of this topic; faster. Default: all topics.",
+)
+@click.option("--id", "message_id", metavar="ID", help="Find the message with this offsetMsgId or unique id.")
+@click.option(
+    "--offset",
+    type=click.IntRange(min=0),
+    metavar="OFFSET",
+    help="Find the message whose record begins at this log offset.",
+)
+@click.option("--queue", type=QueueName(), metavar="TOPIC:ID", help="Find a message of this queue, by --time.")
+@click.option(
+    "--time",
+    "moment",
+    type=Moment(),
+    metavar="TIME",
+    help="With --queue: the message at which RocketMQ would reset the queue for this time.",
+)
+@click.option(
+    "--as",
+    "version",
+    type=click.Choice(list(LINES)),
+    default=NEWEST,
     help="Rule for --time: 5 takes the first message stored at or after it, 4.9 first picks a queue file by the file's "
     f"own time. Default: {NEWEST}.",
-)  # fmt: skip
-@click.option("--limit", type=click.IntRange(min=1), default=FIND_LIMIT, metavar="N",
-              help=f"Maximum number of messages; the newest are shown. Default: {FIND_LIMIT}.")  # fmt: skip
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=FIND_LIMIT,
+    metavar="N",
+    help=f"Maximum number of messages; the newest are shown. Default: {FIND_LIMIT}.",
+)
 @form("Print one JSON object per line.", "as_objects")
 @store_command("tools.log.find:find", "tools.log.usage:find")
 def find() -> None:
@@ -245,10 +313,16 @@ def show_map() -> None:
 
 @log.command(epilog=EPILOG)
 @STORE
-@click.option("--from", "other", type=GivenPath(path_type=Path), metavar="STORE",
-              help="Replica's store to copy sound records from.")  # fmt: skip
-@click.option("--cut", "cut_at", type=click.IntRange(min=0), metavar="OFFSET",
-              help="Remove the log from this offset on.")  # fmt: skip
+@click.option(
+    "--from",
+    "other",
+    type=GivenPath(path_type=Path),
+    metavar="STORE",
+    help="Replica's store to copy sound records from.",
+)
+@click.option(
+    "--cut", "cut_at", type=click.IntRange(min=0), metavar="OFFSET", help="Remove the log from this offset on."
+)
 @click.option("--forget-missing", is_flag=True, help="Give up files of the log that are lost.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be done.")
 @OPTION
@@ -281,12 +355,22 @@ def rebuild() -> None:
 
 @rebuild.command(epilog=EPILOG)
 @STORE
-@click.option("-t", "--topic", shell_complete=topics, metavar="TOPIC",
-              help="Only the queues of this topic. Default: all topics.")  # fmt: skip
-@click.option("--queue", "queue_id", type=click.IntRange(min=0), metavar="ID",
-              help="Only this queue; needs --topic. Default: all queues.")  # fmt: skip
-@click.option("--file-bytes", type=click.IntRange(min=20), metavar="BYTES",
-              help="mappedFileSizeConsumeQueue. Default: the size of the existing files.")  # fmt: skip
+@click.option(
+    "-t", "--topic", shell_complete=topics, metavar="TOPIC", help="Only the queues of this topic. Default: all topics."
+)
+@click.option(
+    "--queue",
+    "queue_id",
+    type=click.IntRange(min=0),
+    metavar="ID",
+    help="Only this queue; needs --topic. Default: all queues.",
+)
+@click.option(
+    "--file-bytes",
+    type=click.IntRange(min=20),
+    metavar="BYTES",
+    help="mappedFileSizeConsumeQueue. Default: the size of the existing files.",
+)
 @DELAY_LEVELS
 @OPTION
 @form("Print one JSON object.")
@@ -297,10 +381,18 @@ def queue() -> None:
 
 @rebuild.command(epilog=EPILOG)
 @STORE
-@click.option("--slots", type=click.IntRange(min=1), metavar="N",
-              help="maxHashSlotNum; needs --entries. Default: as in the existing files.")  # fmt: skip
-@click.option("--entries", type=click.IntRange(min=2), metavar="N",
-              help="maxIndexNum; needs --slots. Default: as in the existing files.")  # fmt: skip
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="maxHashSlotNum; needs --entries. Default: as in the existing files.",
+)
+@click.option(
+    "--entries",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="maxIndexNum; needs --slots. Default: as in the existing files.",
+)
 @OPTION
 @form("Print one JSON object.")
 @store_command("tools.log.rebuild:index", "tools.log.usage:rebuild_index")

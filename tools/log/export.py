@@ -42,10 +42,20 @@ PROBLEMS_MAX = 100  # reported one by one
 
 
 def export(
-    store: Path, parquet: Path | None, json_file: Path | None, topics: tuple[str, ...], start: int | None,
-    end: int | None, since: int | None, until: int | None, columns: str | None, limit: int | None, raw_bodies: bool,
-    shown: bool | None, as_json: bool,
-) -> int:  # fmt: skip
+    store: Path,
+    parquet: Path | None,
+    json_file: Path | None,
+    topics: tuple[str, ...],
+    start: int | None,
+    end: int | None,
+    since: int | None,
+    until: int | None,
+    columns: str | None,
+    limit: int | None,
+    raw_bodies: bool,
+    shown: bool | None,
+    as_json: bool,
+) -> int:
     """Write the messages of STORE to a file, which appears under its name when it is whole."""
     target = parquet or json_file
     assert target is not None

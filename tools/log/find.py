@@ -23,9 +23,17 @@ from tools.common.output_form import json_text
 
 
 def find(
-    store: Path, key: str | None, topic: str | None, message_id: str | None, offset: int | None,
-    queue: tuple[str, int] | None, moment: int | None, version: str, limit: int, as_objects: bool,
-) -> int:  # fmt: skip
+    store: Path,
+    key: str | None,
+    topic: str | None,
+    message_id: str | None,
+    offset: int | None,
+    queue: tuple[str, int] | None,
+    moment: int | None,
+    version: str,
+    limit: int,
+    as_objects: bool,
+) -> int:
     """Find messages of STORE by --key, --id, --offset, or by --queue and --time."""
     reader = open_log(store)
     if queue is not None and moment is not None:

@@ -94,11 +94,17 @@ def _segment(reader: LogReader, base: int, cursors: dict[str, int], leased: int 
         pages = mapped_files.resident_pages(segment.array)
         allocated = Path(segment.path).stat().st_blocks * 512
     return {
-        "file": reader.files.path_of(base).name, "baseOffset": base, "bytes": end - base, "allocatedBytes": allocated,
-        "usedBytes": used, "sealed": cursors["max_physical_offset"] >= end, "flushedBytes": flushed,
-        "residentBytes": int(pages.sum()) * file_io.PAGE_BYTES, "leased": leased is not None and leased < end,
+        "file": reader.files.path_of(base).name,
+        "baseOffset": base,
+        "bytes": end - base,
+        "allocatedBytes": allocated,
+        "usedBytes": used,
+        "sealed": cursors["max_physical_offset"] >= end,
+        "flushedBytes": flushed,
+        "residentBytes": int(pages.sum()) * file_io.PAGE_BYTES,
+        "leased": leased is not None and leased < end,
         "cells": [round(float(part.mean()), 2) if len(part) else 0.0 for part in np.array_split(pages, CELLS)],
-    }  # fmt: skip
+    }
 
 
 def _table(segments: list[dict[str, Any]]) -> Table:
@@ -113,9 +119,12 @@ def _table(segments: list[dict[str, Any]]) -> Table:
         shares = (segment["usedBytes"], segment["flushedBytes"], min(segment["residentBytes"], size))
         marks = [name for name in ("sealed", "leased", "digest") if segment[name]]
         table.add_row(
-            segment["file"], _picture(segment), f"{size / (1 << 20):,.1f}",
-            *(f"{share / size:.0%}" for share in shares), " ".join(marks),
-        )  # fmt: skip
+            segment["file"],
+            _picture(segment),
+            f"{size / (1 << 20):,.1f}",
+            *(f"{share / size:.0%}" for share in shares),
+            " ".join(marks),
+        )
     return table
 
 

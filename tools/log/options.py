@@ -38,9 +38,7 @@ class QueueName(click.ParamType[tuple[str, int]]):
 
     name = "topic:id"
 
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:  # fmt: skip
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
         topic, _, number = value.rpartition(":")
         if not topic or not (number.isascii() and number.isdecimal()) or "/" in topic or topic in (".", ".."):
             self.fail(f"{value!r} is not TOPIC:ID, for example orders:0", param, ctx)
@@ -54,7 +52,7 @@ class OptionValue(click.ParamType[tuple[str, str]]):
 
     def convert(
         self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:  # fmt: skip
+    ) -> tuple[str, str]:
         if isinstance(value, tuple):
             return value
         option, equals, text = value.partition("=")
@@ -70,7 +68,7 @@ class Regex(click.ParamType[re.Pattern[str]]):
 
     def convert(
         self, value: str | re.Pattern[str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> re.Pattern[str]:  # fmt: skip
+    ) -> re.Pattern[str]:
         if isinstance(value, re.Pattern):
             return value
         if len(value) > REGEX_CHARACTERS_MAX:

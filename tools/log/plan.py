@@ -49,7 +49,7 @@ def plan(
 
 def _asked(
     store: Path | str, topics: tuple[str, ...], where: str | None, options: tuple[tuple[str, str], ...]
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     asked = dict(options)
     named = [name for name, _value in options if name.lower() in OWN_OPTIONS]
     if named:
@@ -67,12 +67,20 @@ def fields_of(made: ReadPlan, part: StorePlan) -> dict[str, Any]:
     """The plan as its JSON schema has it."""
     log_bytes = part.end_offset - part.begin_offset
     return {
-        "store": part.path, "brokerName": part.broker_name, "live": part.is_running, "splits": made.splits,
-        "bytes": made.bytes, "logBytes": log_bytes, "leftOutBytes": max(0, log_bytes - made.bytes),
-        "beginOffset": part.begin_offset, "dispatchedOffset": part.dispatched_offset, "endOffset": part.end_offset,
-        "queues": part.queues, "ranges": [{"start": start, "end": end} for start, end in part.ranges],
+        "store": part.path,
+        "brokerName": part.broker_name,
+        "live": part.is_running,
+        "splits": made.splits,
+        "bytes": made.bytes,
+        "logBytes": log_bytes,
+        "leftOutBytes": max(0, log_bytes - made.bytes),
+        "beginOffset": part.begin_offset,
+        "dispatchedOffset": part.dispatched_offset,
+        "endOffset": part.end_offset,
+        "queues": part.queues,
+        "ranges": [{"start": start, "end": end} for start, end in part.ranges],
         "records": part.records,
-    }  # fmt: skip
+    }
 
 
 def _lines(part: StorePlan) -> list[str]:

@@ -18,9 +18,14 @@ NAMED_MAX = 5
 
 
 def queue(
-    store: Path, topic: str | None, queue_id: int | None, file_bytes: int | None, delay_levels: str | None,
-    shown: bool | None, as_json: bool,
-) -> int:  # fmt: skip
+    store: Path,
+    topic: str | None,
+    queue_id: int | None,
+    file_bytes: int | None,
+    delay_levels: str | None,
+    shown: bool | None,
+    as_json: bool,
+) -> int:
     """Build the consume queues of STORE again."""
     directory, delays_ms = store_directory(store), delays_of(delay_levels, store)
     with locked(directory), progress("rebuild queue", shown) as update:

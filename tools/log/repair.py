@@ -29,9 +29,14 @@ INDEX_CODES = ("INDEX_FILE", "INDEX_HEADER", "INDEX_ENTRY", "INDEX_SLOT", "NOT_I
 
 
 def repair(
-    store: Path, other: Path | None, cut_at: int | None, forget_missing: bool, dry_run: bool, shown: bool | None,
+    store: Path,
+    other: Path | None,
+    cut_at: int | None,
+    forget_missing: bool,
+    dry_run: bool,
+    shown: bool | None,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Repair the damaged ranges of STORE's log from a replica's store, which may be in use; or cut it."""
     directory = store_directory(store)
     if forget_missing:
@@ -76,7 +81,7 @@ def _forget(directory: StoreDirectory, dry_run: bool, as_json: bool) -> int:
 
 def _repair_from(
     directory: StoreDirectory, store: Path, other: Path, dry_run: bool, shown: bool | None, as_json: bool
-) -> int:  # fmt: skip
+) -> int:
     if not any(size for _, size in named_files(directory.commitlog)):
         raise NotAStore(str(store), "it has no commit log to repair; copy the other store")
     left = repaired = 0
@@ -92,10 +97,13 @@ def _repair_from(
         if repaired and not dry_run and not left:
             again = _queues_again(directory, shown, as_json)
     fields = {
-        "dryRun": dry_run, "repaired": repaired, "left": left,
+        "dryRun": dry_run,
+        "repaired": repaired,
+        "left": left,
         "finished": finished and {"start": finished.start, "end": finished.end},
-        "queuesBuiltAgain": again.get("queues"), "indexFilesBuiltAgain": again.get("index files"),
-    }  # fmt: skip
+        "queuesBuiltAgain": again.get("queues"),
+        "indexFilesBuiltAgain": again.get("index files"),
+    }
     text = f"{repaired} ranges {'repairable' if dry_run else 'repaired'}, {left} left as they are"
     click.echo(json_text("log.repair", fields) if as_json else text)
     return ExitCode.FOUND if left or (dry_run and repaired) else 0

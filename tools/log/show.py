@@ -31,13 +31,16 @@ def stat(store: Path, as_object: bool, shown: bool | None) -> int:
     segments = len(reader.files.base_offsets()) if reader.files else 0
     count = sum(topic.messages for topic in topics.values())
     sums = {
-        "minOffset": reader.min_offset, "maxOffset": reader.max_offset,
-        "logBytes": reader.max_offset - reader.min_offset, "segments": segments,
+        "minOffset": reader.min_offset,
+        "maxOffset": reader.max_offset,
+        "logBytes": reader.max_offset - reader.min_offset,
+        "segments": segments,
         "segmentBytes": reader.files.segment_bytes if reader.files else 0,
-        "messages": count, "live": reader.live,
+        "messages": count,
+        "live": reader.live,
         "firstStoreTimestamp": min((topic.first_store_ms for topic in topics.values()), default=None),
         "lastStoreTimestamp": max((topic.last_store_ms for topic in topics.values()), default=None),
-    }  # fmt: skip
+    }
     if as_object:
         by_name = {name: _topic_object(topic) for name, topic in topics.items()}
         click.echo(json_text("log.stat", {**sums, "topics": by_name}))
@@ -101,13 +104,20 @@ def diff(store_a: Path, store_b: Path, as_json: bool, shown: bool | None) -> int
 def _difference(comparison: Comparison, left: LogReader, right: LogReader) -> dict[str, Any]:
     at = comparison.differs_at
     return {
-        "start": comparison.start, "end": comparison.end, "commonBytes": comparison.common_bytes, "differsAt": at,
+        "start": comparison.start,
+        "end": comparison.end,
+        "commonBytes": comparison.common_bytes,
+        "differsAt": at,
         "stores": [
-            {"minOffset": reader.min_offset, "maxOffset": reader.max_offset,
-             "byte": None if at is None else byte, "record": None if at is None else what_lies_at(reader, at)}
+            {
+                "minOffset": reader.min_offset,
+                "maxOffset": reader.max_offset,
+                "byte": None if at is None else byte,
+                "record": None if at is None else what_lies_at(reader, at),
+            }
             for reader, byte in ((left, comparison.bytes_there[0]), (right, comparison.bytes_there[1]))
         ],
-    }  # fmt: skip
+    }
 
 
 def manifest(store: Path, version: str | None) -> int:

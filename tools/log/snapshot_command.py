@@ -14,9 +14,13 @@ from tools.common.output_form import form
 @click.option("--list", "is_list", is_flag=True, help="List the snapshots of STORE; without NAME.")
 @click.option("--drop", "is_drop", is_flag=True, help="Remove the snapshot; retention may delete what only it kept.")
 @click.option(
-    "--keep", "keep_ms", type=Duration(), default="24h", metavar="DURATION",
+    "--keep",
+    "keep_ms",
+    type=Duration(),
+    default="24h",
+    metavar="DURATION",
     help="Time after which the snapshot expires, such as 90m or 7d; at most 31d. Default: 24h.",
-)  # fmt: skip
+)
 @form("Print one JSON object.")
 @done_by("tools.log.snapshots:snapshot")
 def snapshot() -> None:

@@ -26,9 +26,14 @@ def cat(store: Path, since: int | None, until: int | None, follow: bool, **_othe
 
 
 def find(
-    store: Path, key: str | None, message_id: str | None, offset: int | None, queue: tuple[str, int] | None,
-    moment: int | None, **_others: object,
-) -> None:  # fmt: skip
+    store: Path,
+    key: str | None,
+    message_id: str | None,
+    offset: int | None,
+    queue: tuple[str, int] | None,
+    moment: int | None,
+    **_others: object,
+) -> None:
     """Check the arguments of `log find`. Raises UsageError, NotAStore."""
     asked = [key is not None, message_id is not None, offset is not None, queue is not None or moment is not None]
     if sum(asked) != 1 or (queue is None) != (moment is None):
@@ -67,9 +72,7 @@ def sidecar(is_check: bool, is_drop: bool, **_others: object) -> None:
 def repair(store: Path, other: Path | None, cut_at: int | None, forget_missing: bool, **_others: object) -> None:
     """Check the arguments of `log repair`. Raises NotReadable, NotAStore, StoreLocked."""
     if (other is not None) + (cut_at is not None) + forget_missing != 1:
-        raise NotReadable(
-            "give one of --from STORE (of a replica), --cut OFFSET, --forget-missing"
-        )
+        raise NotReadable("give one of --from STORE (of a replica), --cut OFFSET, --forget-missing")
     if other is not None:
         if other.exists() and other.resolve() == store.resolve():
             raise NotReadable("--from names the store itself")
@@ -79,7 +82,7 @@ def repair(store: Path, other: Path | None, cut_at: int | None, forget_missing: 
 
 def rebuild_queue(
     store: Path, topic: str | None, queue_id: int | None, delay_levels: str | None, **_others: object
-) -> None:  # fmt: skip
+) -> None:
     """Check the arguments of `log rebuild-queue`. Raises NotReadable, StoreLocked."""
     if queue_id is not None and topic is None:
         raise NotReadable("--queue needs --topic")

@@ -19,9 +19,14 @@ from tools.log.delays import delays_of
 
 
 def verify(
-    store: Path, as_objects: bool, coverage: bool, unprotected: bool, delay_levels: str | None, digests: bool,
+    store: Path,
+    as_objects: bool,
+    coverage: bool,
+    unprotected: bool,
+    delay_levels: str | None,
+    digests: bool,
     shown: bool | None,
-) -> int:  # fmt: skip
+) -> int:
     """Check every record of STORE, its queues and index against the records, and every record against them."""
     if unprotected:
         return _list_unprotected(store, as_objects)
@@ -85,8 +90,7 @@ def verdict_of(verification: Verification, count: int) -> str:
     return (
         f"{how_many(verification.records, 'record')} up to offset {verification.max_offset:,},"
         f" {how_many(verification.entries, 'entry', 'entries')} in {how_many(verification.queues, 'queue')}"
-        f"{index}{digests}: " + (how_many(count, "finding") if count else "no findings")
-        + later
+        f"{index}{digests}: " + (how_many(count, "finding") if count else "no findings") + later
     )
 
 

@@ -69,8 +69,12 @@ class Container:
         enter = ["nsenter", "--target", str(self.first()), "--mount", "--uts", "--ipc", "--net", "--pid", "--root"]
         return subprocess.run(
             [*enter, "env", "-i", *given, f"HOME={self._home()}", *rights, *layers.BEGIN, settings.directory, *command],
-            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=900,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=900,
+        )
 
     def is_healthy(self) -> bool:
         """Return whether the health command succeeds now."""
@@ -138,10 +142,15 @@ class Composition:
             name, image, root, shm, self._addresses[name], network, network, log, ids, self._health(name)
         )
         inner = layers.command_in(
-            root, words, environment={**image.settings.environment, "HOME": container._home()}, ids=ids,
-            directory=image.settings.directory, host=service.get("hostname", name),
-            is_read_only=service.get("read_only", False), drops_rights=True,
-        )  # fmt: skip
+            root,
+            words,
+            environment={**image.settings.environment, "HOME": container._home()},
+            ids=ids,
+            directory=image.settings.directory,
+            host=service.get("hostname", name),
+            is_read_only=service.get("read_only", False),
+            drops_rights=True,
+        )
         limits = service.get("ulimits", {}).get("nofile")
         granted = [str(layers.files_allowed(limits[kind])) for kind in ("soft", "hard")] if limits else []
         limited = ["prlimit", f"--nofile={':'.join(granted)}"] if limits else []

@@ -135,8 +135,13 @@ class Builder:
             bind += f' && mount --bind "{authorities}" "{root.path}{AUTHORITIES}"'
         bind += f' && mount -t tmpfs tmpfs "{root.path}/dev/shm"'
         inner = layers.command_in(root, command, environment=environment, ids=ids, directory=settings.directory)
-        ran = subprocess.run([*layers.OWN_PIDS, "--uts", "--ipc", "sh", "-c", f'{bind} && exec "$@"', "sh", *inner],
-                             capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)  # fmt: skip
+        ran = subprocess.run(
+            [*layers.OWN_PIDS, "--uts", "--ipc", "sh", "-c", f'{bind} && exec "$@"', "sh", *inner],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
         (root.path / AUTHORITIES[1:]).unlink(missing_ok=True)
         if ran.returncode:
             raise RuntimeError(f"RUN {command} ended with {ran.returncode}:\n{ran.stdout[-4000:]}{ran.stderr[-4000:]}")
@@ -145,8 +150,13 @@ class Builder:
         """The folder as an engine is given it: without what .dockerignore leaves out."""
         folder = self.scratch / "context"
         if not folder.exists():
-            listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-                                    cwd=self.context, check=True, capture_output=True, text=True)  # fmt: skip
+            listed = subprocess.run(
+                ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+                cwd=self.context,
+                check=True,
+                capture_output=True,
+                text=True,
+            )
             paths = dockerfile.kept(listed.stdout.splitlines(), (self.context / ".dockerignore").read_text())
             for path in paths:
                 layers.copy_into(folder, [self.context / path], str(Path("/", path)), "/")
@@ -163,8 +173,9 @@ class Builder:
 def debootstrap(release: str, folder: Path) -> None:
     """Debian's smallest system, into a new folder."""
     beside = folder.with_name(f"{folder.name}.begun")
-    ran = subprocess.run(["debootstrap", "--variant=minbase", release, str(beside)],
-                         capture_output=True, text=True, check=False)  # fmt: skip
+    ran = subprocess.run(
+        ["debootstrap", "--variant=minbase", release, str(beside)], capture_output=True, text=True, check=False
+    )
     if ran.returncode:
         raise RuntimeError(f"debootstrap {release} ended with {ran.returncode}:\n{ran.stdout[-3000:]}{ran.stderr}")
     beside.rename(folder)

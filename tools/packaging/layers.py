@@ -123,15 +123,31 @@ def ids_of(root: Path, user: str) -> tuple[str, str]:
 
 
 def command_in(
-    root: Root, command: Sequence[str], *, environment: Mapping[str, str], ids: tuple[str, str] = ("0", "0"),
-    directory: str = "/", host: str = "", is_read_only: bool = False, drops_rights: bool = False,
-) -> list[str]:  # fmt: skip
+    root: Root,
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    ids: tuple[str, str] = ("0", "0"),
+    directory: str = "/",
+    host: str = "",
+    is_read_only: bool = False,
+    drops_rights: bool = False,
+) -> list[str]:
     """Return what runs a command in a root, to be run itself where its namespaces are new."""
     rights = [*DROP, f"--reuid={ids[0]}", f"--regid={ids[1]}", "--"] if drops_rights else []
     given = [f"{name}={value}" for name, value in environment.items()]
     within = ["env", "-i", *given, *rights, *BEGIN, directory, *command]
-    return ["env", f"HOST_NAME={host}", f"READ_ONLY={'1' if is_read_only else ''}",
-            "sh", "-c", PREPARE, "sh", str(root.path), *within]  # fmt: skip
+    return [
+        "env",
+        f"HOST_NAME={host}",
+        f"READ_ONLY={'1' if is_read_only else ''}",
+        "sh",
+        "-c",
+        PREPARE,
+        "sh",
+        str(root.path),
+        *within,
+    ]
 
 
 def copy_into(root: Path, sources: Sequence[Path], target: str, directory: str) -> None:

@@ -103,8 +103,15 @@ class Machine:
         given = ["env", "-i", "PATH=/opt/slipstream/bin:/usr/sbin:/usr/bin:/sbin:/bin", "XDG_CACHE_HOME=/var/cache"]
         there = ["nsenter", "--target", of, "--mount"] if of != "1" else []
         rights = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"] if user else []
-        return subprocess.run([*enter, *given, *there, *rights, *command], capture_output=True, text=True, check=False,
-                              stdin=subprocess.DEVNULL, timeout=1800, cwd="/")  # fmt: skip
+        return subprocess.run(
+            [*enter, *given, *there, *rights, *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=1800,
+            cwd="/",
+        )
 
     def _remove(self, folder: Path) -> None:
         """A group whose last process has just been killed is busy for a moment."""

@@ -40,13 +40,13 @@ def check() -> None:
 @STORE
 @click.option("--with", "other", metavar="OTHER", help=WITH)
 @click.option(
-    "--to", type=click.IntRange(min=0), metavar="OFFSET",
+    "--to",
+    type=click.IntRange(min=0),
+    metavar="OFFSET",
     help="Cut at this log offset, the beginning or end of a record. Default: the last common record's end.",
-)  # fmt: skip
-@click.option("--discard", is_flag=True, help="Do not keep a copy of what is removed.")
-@click.option(
-    "--give-up-newer", is_flag=True, help="Also cut STORE if its epoch, or its master's, is the newer one."
 )
+@click.option("--discard", is_flag=True, help="Do not keep a copy of what is removed.")
+@click.option("--give-up-newer", is_flag=True, help="Also cut STORE if its epoch, or its master's, is the newer one.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be removed.")
 @OPTION
 @form("Print one JSON object.")
@@ -76,9 +76,12 @@ def forget() -> None:
 
 TIMEOUT_SECONDS = 60.0
 TIMEOUT = click.option(
-    "--timeout", type=float, default=TIMEOUT_SECONDS, metavar="SECONDS",
+    "--timeout",
+    type=float,
+    default=TIMEOUT_SECONDS,
+    metavar="SECONDS",
     help=f"Give up waiting after this many seconds. Default: {TIMEOUT_SECONDS:g}.",
-)  # fmt: skip
+)
 
 
 def _address(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
@@ -93,9 +96,11 @@ def _address(_context: click.Context, _option: click.Parameter, text: str | None
 @click.option("--switch", is_flag=True, help="Make a running Slipstream master step down first; no message is lost.")
 @click.option("--force", is_flag=True, help="Promote although the master runs; what it writes from now on is lost.")
 @click.option(
-    "--master", metavar="HOST:PORT", callback=_address,
+    "--master",
+    metavar="HOST:PORT",
+    callback=_address,
     help="listenPort of the old master. Default: the address that the name servers give.",
-)  # fmt: skip
+)
 @TIMEOUT
 @form("Print one JSON object.")
 @store_command("tools.replica.promote:promote")
@@ -112,9 +117,11 @@ def promote() -> None:
 @click.command(epilog=EPILOG)
 @STORE
 @click.option(
-    "--master", metavar="HOST:PORT", callback=_address,
+    "--master",
+    metavar="HOST:PORT",
+    callback=_address,
     help="HA port of the master to follow. Default: the address that the name servers give.",
-)  # fmt: skip
+)
 @TIMEOUT
 @form("Print one JSON object.")
 @store_command("tools.replica.promote:demote")

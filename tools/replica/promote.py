@@ -66,7 +66,7 @@ def promote(store: Path, force: bool, switch: bool, master: str | None, timeout:
 
 def _tell_promoted(
     store: Path, now: Running, old: Master | None, as_json: bool, *, is_switched: bool, fences: bool
-) -> None:  # fmt: skip
+) -> None:
     """Print what the broker is now, and what becomes of the master before it: fenced only where that fences itself."""
     begun, own_ha = epochs.read(store).entries[-1], _ha_address(now)
     lines = [
@@ -89,10 +89,17 @@ def _tell_promoted(
     lost = undelivered(store)
     lines += lost.lines()
     fields = {
-        "running": True, "role": str(now.settings["brokerRole"]), "broker": begun.broker, "epoch": begun.epoch,
-        "startOffset": begun.start_offset, "oldMaster": old and old.address, "steppedDown": is_switched,
-        "fenced": is_switched or fences, "pendingTimers": lost.timers, "popped": lost.popped,
-    }  # fmt: skip
+        "running": True,
+        "role": str(now.settings["brokerRole"]),
+        "broker": begun.broker,
+        "epoch": begun.epoch,
+        "startOffset": begun.start_offset,
+        "oldMaster": old and old.address,
+        "steppedDown": is_switched,
+        "fenced": is_switched or fences,
+        "pendingTimers": lost.timers,
+        "popped": lost.popped,
+    }
     _say("promote", fields, lines, as_json)
 
 
@@ -205,9 +212,7 @@ def _ask(broker: Running, request: RoleRequest, store: Path, until: float, is_so
     return _await_role(store, broker, until, is_so, is_near=is_near)
 
 
-def _await_role(
-    store: Path, before: Running, until: float, is_so: Callable[[str], bool], *, is_near: bool
-) -> Running:  # fmt: skip
+def _await_role(store: Path, before: Running, until: float, is_so: Callable[[str], bool], *, is_near: bool) -> Running:
     """The broker in its new role, serving. Raises RoleRefused."""
     while time.monotonic() < until:
         if why := role_request.refusal(Path(before.said)):

@@ -39,9 +39,15 @@ class NewerEpoch(StoreError):
 
 
 def rewind(
-    store: Path, to: int | None, other: str | None, discard: bool, give_up_newer: bool, dry_run: bool,
-    shown: bool | None, as_json: bool,
-) -> int:  # fmt: skip
+    store: Path,
+    to: int | None,
+    other: str | None,
+    discard: bool,
+    give_up_newer: bool,
+    dry_run: bool,
+    shown: bool | None,
+    as_json: bool,
+) -> int:
     """Cut STORE's log back, to an offset or to its last record in common with another one."""
     directory = store_directory(store)
     with locked(directory):

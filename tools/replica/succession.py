@@ -239,5 +239,3 @@ def require_no_living(store: Path, given: str | None) -> None:
 
 def _no_log() -> OwnLog:
     raise AssertionError("its identity is not proved")
-
-

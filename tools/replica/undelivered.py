@@ -106,7 +106,7 @@ def _revived(store: Path) -> dict[tuple[str, int], int]:
     """Return how far the master's revive service was, by topic and queue."""
     path, offsets = store / CONFIG / CONSUMER_OFFSETS, dict[tuple[str, int], int]()
     table = json_files.read(path).get("offsetTable") if path.is_file() else None
-    for key, queues in (table.items() if isinstance(table, dict) else ()):
+    for key, queues in table.items() if isinstance(table, dict) else ():
         topic, _at, group = str(key).partition("@")
         if group == REVIVE_GROUP and isinstance(queues, dict):
             offsets |= {(topic, int(number)): int(offset) for number, offset in queues.items()}

@@ -18,20 +18,27 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-c", "--config", "file", required=True, type=GivenPath(), metavar="FILE",
-              help="The broker.properties file.")  # fmt: skip
-@click.option("--only", "roles", multiple=True, metavar="ROLE",
-              help="Start only this role; repeatable. Default: all roles.")  # fmt: skip
+@click.option(
+    "-c", "--config", "file", required=True, type=GivenPath(), metavar="FILE", help="The broker.properties file."
+)
+@click.option(
+    "--only", "roles", multiple=True, metavar="ROLE", help="Start only this role; repeatable. Default: all roles."
+)
 @click.option("--detach", is_flag=True, help="Start in the background; return once the broker serves.")
 @click.option(
-    "--log-file", type=GivenPath(dir_okay=False), metavar="FILE",
+    "--log-file",
+    type=GivenPath(dir_okay=False),
+    metavar="FILE",
     help="With --detach: append the broker's output to this file. Default: broker.log next to the properties file.",
-)  # fmt: skip
+)
 @click.option(
-    "--timeout", type=click.FloatRange(0), default=START_SECONDS, metavar="SECONDS",
+    "--timeout",
+    type=click.FloatRange(0),
+    default=START_SECONDS,
+    metavar="SECONDS",
     help="With --detach: give up waiting after this many seconds; the broker continues to start. "
     f"Default: {START_SECONDS:g}.",
-)  # fmt: skip
+)
 def broker(file: str, roles: tuple[str, ...], detach: bool, log_file: str | None, timeout: float) -> int:
     """Run a broker until it is stopped.
 
@@ -79,9 +86,14 @@ def broker(file: str, roles: tuple[str, ...], detach: bool, log_file: str | None
         manager.ready(what)
 
     return run_broker(
-        config, directory, only=roles, on_ready=on_ready, on_turn=manager.beat, sidecar=open_sidecar,
+        config,
+        directory,
+        only=roles,
+        on_ready=on_ready,
+        on_turn=manager.beat,
+        sidecar=open_sidecar,
         reload=Reload(os.path.abspath(file), manager.reloading, manager.ready),
-    )  # fmt: skip
+    )
 
 
 def _keep_log_out_of(config: BrokerConfig) -> None:

@@ -17,9 +17,18 @@ from tools.common.tls import tls_of
 
 
 def consume(
-    group: str, topic: str, name_servers: str, broker: str | None, tls_config: str | None, timeout: float, tags: str,
-    begin: str | int, count: int | None, follow: bool, as_json: bool,
-) -> int:  # fmt: skip
+    group: str,
+    topic: str,
+    name_servers: str,
+    broker: str | None,
+    tls_config: str | None,
+    timeout: float,
+    tags: str,
+    begin: str | int,
+    count: int | None,
+    follow: bool,
+    as_json: bool,
+) -> int:
     """Consume until the end; Ctrl-C commits what was printed. Return FOUND where a body was not printed.
 
     Raises ClientError, PeerRefused, PeerUnreachable.

@@ -72,9 +72,13 @@ def _begun(command: list[str], log: Path) -> tuple[subprocess.Popen[bytes], int]
     with os.fdopen(fd, "ab") as out:
         begin = out.seek(0, os.SEEK_END)
         child = subprocess.Popen(
-            [sys.executable, "-m", named("tools.cli"), *command], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-m", named("tools.cli"), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=environment,
+            start_new_session=True,
+        )
     return child, begin
 
 

@@ -35,10 +35,21 @@ class Setting(NamedTuple):
 
 
 def serve(
-    store: Path | None, file: str | None, host: str, port: int, token_file: Path | None, no_token: bool,
-    tls_config: Path | None, expose: bool, allow: str | None, topics: tuple[str, ...], streams: int, idle_seconds: int,
-    writable: bool, write_token_file: Path | None,
-) -> int:  # fmt: skip
+    store: Path | None,
+    file: str | None,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    no_token: bool,
+    tls_config: Path | None,
+    expose: bool,
+    allow: str | None,
+    topics: tuple[str, ...],
+    streams: int,
+    idle_seconds: int,
+    writable: bool,
+    write_token_file: Path | None,
+) -> int:
     """Serve until a signal to stop. Raises FlightRefused, TlsUnusable, ConfigError, NotAStore."""
     require_arrow("slipstream flight")
     setting = _setting(store, file)
@@ -59,9 +70,16 @@ def serve(
     served = ServedStore(os.fspath(setting.store), frozenset(topics) or None)
     limits = Limits(streams=streams, streams_of_peer=max(1, streams // 2), idle_s=idle_seconds)
     server = FlightServer(
-        served, host, port, token=token, certificate=certificate, may_enter=_entrance(allowed, host), limits=limits,
-        version=version_here(), writers=writers,
-    )  # fmt: skip
+        served,
+        host,
+        port,
+        token=token,
+        certificate=certificate,
+        may_enter=_entrance(allowed, host),
+        limits=limits,
+        version=version_here(),
+        writers=writers,
+    )
     # What is the whole process's is set when nothing can be refused any more: others run this command in theirs.
     stopped = threading.Event()
     handle_stop_signals(lambda _number, _frame: stopped.set())

@@ -19,36 +19,71 @@ STREAMS, IDLE_SECONDS = 128, 120
 )
 @click.argument("store", required=False, type=GivenPath(path_type=Path))
 @click.option(
-    "-c", "--config", "file", type=GivenPath(), metavar="FILE",
+    "-c",
+    "--config",
+    "file",
+    type=GivenPath(),
+    metavar="FILE",
     help="A broker.properties file: use its store, TLS and allow list. Default: none; give STORE.",
-)  # fmt: skip
+)
 @click.option("--host", default=HOST, metavar="ADDRESS", help=f"Address of this host to listen on. Default: {HOST}.")
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, metavar="PORT",
-              help=f"Port to listen on; 0 for any free port. Default: {PORT}.")  # fmt: skip
-@click.option("--token-file", type=GivenPath(path_type=Path), metavar="FILE",
-              help="File with the token that clients send. Default: a new token, which is printed.")  # fmt: skip
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    metavar="PORT",
+    help=f"Port to listen on; 0 for any free port. Default: {PORT}.",
+)
+@click.option(
+    "--token-file",
+    type=GivenPath(path_type=Path),
+    metavar="FILE",
+    help="File with the token that clients send. Default: a new token, which is printed.",
+)
 @click.option("--no-token", is_flag=True, help="Accept clients without a token; on loopback only.")
 @click.option(
-    "--tls-config", type=GivenPath(path_type=Path), metavar="FILE",
+    "--tls-config",
+    type=GivenPath(path_type=Path),
+    metavar="FILE",
     help="Serve with TLS, as this tls.properties file of RocketMQ says. Default: the broker's, else no TLS.",
-)  # fmt: skip
-@click.option("--expose", is_flag=True,
-              help="Listen without TLS where other hosts can connect; the token crosses the network.")  # fmt: skip
+)
 @click.option(
-    "--allow", metavar="LIST",
+    "--expose", is_flag=True, help="Listen without TLS where other hosts can connect; the token crosses the network."
+)
+@click.option(
+    "--allow",
+    metavar="LIST",
     help="Addresses and networks that may connect, separated by `;`. Default: remotingAllowList of -c.",
-)  # fmt: skip
-@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC",
-              help="Serve only this topic; repeatable. Default: all topics.")  # fmt: skip
-@click.option("--streams", type=click.IntRange(1, 4096), default=STREAMS, metavar="N",
-              help=f"Maximum number of streams at a time. Default: {STREAMS}.")  # fmt: skip
+)
 @click.option(
-    "--idle-seconds", type=click.IntRange(1, 86400), default=IDLE_SECONDS, metavar="SECONDS",
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Serve only this topic; repeatable. Default: all topics.",
+)
+@click.option(
+    "--streams",
+    type=click.IntRange(1, 4096),
+    default=STREAMS,
+    metavar="N",
+    help=f"Maximum number of streams at a time. Default: {STREAMS}.",
+)
+@click.option(
+    "--idle-seconds",
+    type=click.IntRange(1, 86400),
+    default=IDLE_SECONDS,
+    metavar="SECONDS",
     help=f"Disconnect a client that reads nothing for this many seconds. Default: {IDLE_SECONDS}.",
-)  # fmt: skip
+)
 @click.option("--writable", is_flag=True, help="Also accept messages (DoPut) while a master runs on the store.")
-@click.option("--write-token-file", type=GivenPath(path_type=Path), metavar="FILE",
-              help="File with the token for writing; with the other token, clients can only read.")  # fmt: skip
+@click.option(
+    "--write-token-file",
+    type=GivenPath(path_type=Path),
+    metavar="FILE",
+    help="File with the token for writing; with the other token, clients can only read.",
+)
 @done_by("tools.run.flight:serve")
 def flight() -> None:
     """Serve a store's messages over Arrow Flight.

@@ -38,21 +38,45 @@ SHOWN = (  # heading: what a first look at a broker asks for
 @click.option("--role", type=click.Choice(ROLES), default=ROLES[0], help=f"brokerRole. Default: {ROLES[0]}.")
 @click.option("--name", metavar="NAME", help="brokerName; a slave has its master's. Default: the folder's name.")
 @click.option(
-    "--id", "number", type=click.IntRange(0), metavar="N",
+    "--id",
+    "number",
+    type=click.IntRange(0),
+    metavar="N",
     help="brokerId: 0 for a master, a different number for each slave. Default: 0, or 1 for a slave.",
-)  # fmt: skip
-@click.option("--port", type=click.IntRange(3, 65534), default=LISTEN_PORT, metavar="PORT",
-              help=f"listenPort. Default: {LISTEN_PORT}.")  # fmt: skip
-@click.option("-n", "--namesrvAddr", "--namesrv", "namesrv", metavar=SERVERS,
-              help="Name servers to register at, separated by `;`. Default: none.")  # fmt: skip
-@click.option("--master", metavar="HOST:PORT",
-              help="For a slave: its master's HA port. Default: the address that the name servers give.")  # fmt: skip
+)
+@click.option(
+    "--port",
+    type=click.IntRange(3, 65534),
+    default=LISTEN_PORT,
+    metavar="PORT",
+    help=f"listenPort. Default: {LISTEN_PORT}.",
+)
+@click.option(
+    "-n",
+    "--namesrvAddr",
+    "--namesrv",
+    "namesrv",
+    metavar=SERVERS,
+    help="Name servers to register at, separated by `;`. Default: none.",
+)
+@click.option(
+    "--master",
+    metavar="HOST:PORT",
+    help="For a slave: its master's HA port. Default: the address that the name servers give.",
+)
 @click.option("--user", metavar="USER", help="User the service runs as. Default: the current user.")
 @form("Print one JSON object.")
 def init(
-    directory: Path, role: str, name: str | None, number: int | None, port: int, namesrv: str | None,
-    master: str | None, user: str | None, as_json: bool,
-) -> int:  # fmt: skip
+    directory: Path,
+    role: str,
+    name: str | None,
+    number: int | None,
+    port: int,
+    namesrv: str | None,
+    master: str | None,
+    user: str | None,
+    as_json: bool,
+) -> int:
     """Write the files of a new broker: properties and systemd unit.
 
     The files are DIRECTORY/broker.properties and DIRECTORY/slipstream.service; existing files are not overwritten. The
@@ -69,10 +93,15 @@ def init(
     if master and not is_slave:
         raise click.UsageError("--master is for a slave; also give --role SLAVE")
     given = {
-        "brokerName": name or directory.name, "brokerId": int(is_slave) if number is None else number,
-        "brokerRole": role, "listenPort": port, "storePathRootDir": directory / "store", "namesrvAddr": namesrv,
-        "haMasterAddress": master, "metricsPromExporterPort": metrics_port(port),
-    }  # fmt: skip
+        "brokerName": name or directory.name,
+        "brokerId": int(is_slave) if number is None else number,
+        "brokerRole": role,
+        "listenPort": port,
+        "storePathRootDir": directory / "store",
+        "namesrvAddr": namesrv,
+        "haMasterAddress": master,
+        "metricsPromExporterPort": metrics_port(port),
+    }
     settings = {key: str(value) for key, value in given.items() if value is not None}
     from_mapping(settings)  # refuses what the broker would refuse
     properties, unit = directory / "broker.properties", directory / UNIT_NAME

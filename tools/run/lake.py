@@ -28,11 +28,28 @@ SCHEMA_OPTIONS, PROTOBUF = {"json": "valueSchema", "avro": "avroSchema"}, "proto
 
 
 def load(
-    store: tuple[str, ...], to: str, table: str, catalog: str | None, warehouse: str | None, storage: str | None,
-    topics: tuple[str, ...], decode: str | None, schema_file: str | None, message: str | None, columns: str | None,
-    permissive: bool, start: str, confirmed: bool, on_loss: str, more: tuple[str, ...], once: bool, every_ms: int,
-    max_rows: int, max_bytes: int, as_json: bool,
-) -> int:  # fmt: skip
+    store: tuple[str, ...],
+    to: str,
+    table: str,
+    catalog: str | None,
+    warehouse: str | None,
+    storage: str | None,
+    topics: tuple[str, ...],
+    decode: str | None,
+    schema_file: str | None,
+    message: str | None,
+    columns: str | None,
+    permissive: bool,
+    start: str,
+    confirmed: bool,
+    on_loss: str,
+    more: tuple[str, ...],
+    once: bool,
+    every_ms: int,
+    max_rows: int,
+    max_bytes: int,
+    as_json: bool,
+) -> int:
     """Load. Raises LakeError, InvalidOption, DataLost, StoreNotReady, ConfigError, ExtraMissing, and StoreError."""
     require_lake("slipstream lake", to)
     from spark_bridge.lake.request import Request

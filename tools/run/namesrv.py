@@ -31,19 +31,30 @@ from tools.run.service_manager import ServiceManager
 
 
 def serve(
-    listening: socket.socket, compat: str, kv_path: Path, *, order_message_enable: bool, support_acting_master: bool,
-    rules: Rules, limits: Limits, how: ServerTls, log: LogSettings,
+    listening: socket.socket,
+    compat: str,
+    kv_path: Path,
+    *,
+    order_message_enable: bool,
+    support_acting_master: bool,
+    rules: Rules,
+    limits: Limits,
+    how: ServerTls,
+    log: LogSettings,
     file: NameServerFile | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Serve until a signal to stop; at SIGHUP without a terminal `file` is read again.
 
     Raises MalformedConfig when the key-value config is damaged and cannot be replaced.
     """
     log_lines.configure(log)
     state = NameServer(
-        compat, read_kv(kv_path), order_message_enable=order_message_enable,
-        support_acting_master=support_acting_master, shown=_shown(listening, kv_path),
-    )  # fmt: skip
+        compat,
+        read_kv(kv_path),
+        order_message_enable=order_message_enable,
+        support_acting_master=support_acting_master,
+        shown=_shown(listening, kv_path),
+    )
     state.settings.set_aside = lambda: ", ".join(map(os.fspath, set_aside.files_of(kv_path)))
     keeps = file.path if file else ""
     server = ServingNames(state, lambda content: write_kv(kv_path, content), limits, rules, how, keeps)

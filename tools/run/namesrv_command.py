@@ -17,24 +17,55 @@ EVERY_HOST = "0.0.0.0"  # its file does not say which hosts it serves
 
 
 @click.command(cls=ServerCommand)
-@click.option("-c", "--config", "file", type=GivenPath(), metavar="FILE",
-              help="Properties file with listenPort, bindAddress and other keys. Default: none.")  # fmt: skip
-@click.option("--host", "--bind-address", metavar="ADDRESS",
-              help="bindAddress, the address to listen on. Default: the file's, else all addresses.")  # fmt: skip
-@click.option("--port", type=click.IntRange(0, 65535), metavar="PORT",
-              help=f"listenPort; 0 for any free port. Default: the file's, else {PORT}.")  # fmt: skip
-@click.option("--compat", type=click.Choice(list(LINES)), default=OF_NAME_SERVERS,
-              help=f"RocketMQ version whose behaviour to follow. Default: {OF_NAME_SERVERS}.")  # fmt: skip
-@click.option("--directory", type=GivenPath(path_type=Path, file_okay=False), default=Path.home() / "namesrv",
-              help=f"Directory of {KV_FILE}, if the file has no kvConfigPath. Default: ~/namesrv.")  # fmt: skip
-@click.option("--order-message-enable", is_flag=True,
-              help="orderMessageEnable: include in routes the order of queues of ordered topics.")  # fmt: skip
-@click.option("--support-acting-master", is_flag=True,
-              help="supportActingMaster (5): let a slave stand in for a missing master.")  # fmt: skip
+@click.option(
+    "-c",
+    "--config",
+    "file",
+    type=GivenPath(),
+    metavar="FILE",
+    help="Properties file with listenPort, bindAddress and other keys. Default: none.",
+)
+@click.option(
+    "--host",
+    "--bind-address",
+    metavar="ADDRESS",
+    help="bindAddress, the address to listen on. Default: the file's, else all addresses.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help=f"listenPort; 0 for any free port. Default: the file's, else {PORT}.",
+)
+@click.option(
+    "--compat",
+    type=click.Choice(list(LINES)),
+    default=OF_NAME_SERVERS,
+    help=f"RocketMQ version whose behaviour to follow. Default: {OF_NAME_SERVERS}.",
+)
+@click.option(
+    "--directory",
+    type=GivenPath(path_type=Path, file_okay=False),
+    default=Path.home() / "namesrv",
+    help=f"Directory of {KV_FILE}, if the file has no kvConfigPath. Default: ~/namesrv.",
+)
+@click.option(
+    "--order-message-enable",
+    is_flag=True,
+    help="orderMessageEnable: include in routes the order of queues of ordered topics.",
+)
+@click.option(
+    "--support-acting-master", is_flag=True, help="supportActingMaster (5): let a slave stand in for a missing master."
+)
 def namesrv(
-    file: str | None, host: str | None, port: int | None, compat: str, directory: Path, order_message_enable: bool,
+    file: str | None,
+    host: str | None,
+    port: int | None,
+    compat: str,
+    directory: Path,
+    order_message_enable: bool,
     support_acting_master: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Run a name server until it is stopped.
 
     Brokers register there, and clients ask it which brokers have a topic. Once it serves, it writes one line that
@@ -66,11 +97,16 @@ def namesrv(
     flags = {"order_message_enable": order_message_enable, "support_acting_master": support_acting_master}
     lists = (written.get(f"{who}_allow_list") for who in ("remoting", "admin", "register"))
     return serve(
-        listening, compat, written.get("kv_path", directory / KV_FILE),
+        listening,
+        compat,
+        written.get("kv_path", directory / KV_FILE),
         **{name: value or written.get(name, False) for name, value in flags.items()},
-        rules=Rules(*lists), limits=Limits(connections=written.get("remoting_connections_max", REMOTING_CONNECTIONS)),
-        how=how, log=log_settings_of(written), file=NameServerFile(file, written, flags) if file else None,
-    )  # fmt: skip
+        rules=Rules(*lists),
+        limits=Limits(connections=written.get("remoting_connections_max", REMOTING_CONNECTIONS)),
+        how=how,
+        log=log_settings_of(written),
+        file=NameServerFile(file, written, flags) if file else None,
+    )
 
 
 def _written(file: str | None) -> dict[str, Any]:

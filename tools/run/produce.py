@@ -153,20 +153,47 @@ class Tally:
 
 
 @click.command()
-@click.option("--store", required=True, type=GivenPath(file_okay=False), metavar="STORE",
-              help="Store of a running master on this host.")  # fmt: skip
-@click.option("-t", "--topic", required=True, shell_complete=topics, metavar="TOPIC",
-              help="Topic of all messages: letters, digits, and % | - _ only.")  # fmt: skip
+@click.option(
+    "--store",
+    required=True,
+    type=GivenPath(file_okay=False),
+    metavar="STORE",
+    help="Store of a running master on this host.",
+)
+@click.option(
+    "-t",
+    "--topic",
+    required=True,
+    shell_complete=topics,
+    metavar="TOPIC",
+    help="Topic of all messages: letters, digits, and % | - _ only.",
+)
 @click.option("--tag", metavar="TAG", help="Tag of all messages. Default: none.")
 @click.option("--key", metavar="KEY", help="Key of all messages. Default: none.")
-@click.option("--batch", default=BATCH, type=click.IntRange(1, 100_000), metavar="N",
-              help=f"Number of messages in a batch. Default: {BATCH}.")  # fmt: skip
-@click.option("--timeout", default=TIMEOUT_SECONDS, type=click.FloatRange(0.001), metavar="SECONDS",
-              help=f"Give up on a batch after this many seconds. Default: {TIMEOUT_SECONDS:g}.")  # fmt: skip
+@click.option(
+    "--batch",
+    default=BATCH,
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help=f"Number of messages in a batch. Default: {BATCH}.",
+)
+@click.option(
+    "--timeout",
+    default=TIMEOUT_SECONDS,
+    type=click.FloatRange(0.001),
+    metavar="SECONDS",
+    help=f"Give up on a batch after this many seconds. Default: {TIMEOUT_SECONDS:g}.",
+)
 @form("Print one JSON object.")
 @click.argument("files", metavar="[FILES]", nargs=-1, type=GivenPath(exists=True, dir_okay=False))
 def produce(
-    store: str, topic: str, tag: str | None, key: str | None, batch: int, timeout: float, files: tuple[str, ...],
+    store: str,
+    topic: str,
+    tag: str | None,
+    key: str | None,
+    batch: int,
+    timeout: float,
+    files: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Append lines as messages to the broker on a local store.

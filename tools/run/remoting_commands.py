@@ -20,14 +20,26 @@ TOPIC = click.option("-t", "--topic", required=True, metavar="TOPIC", help="The 
 def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that name the brokers to connect to."""
     for option in (
-        click.option("--timeout", type=click.FloatRange(0.1, 600), default=TIMEOUT_SECONDS, metavar="SECONDS",
-                     help=f"Give up on each request after this many seconds. Default: {TIMEOUT_SECONDS:g}."),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(0.1, 600),
+            default=TIMEOUT_SECONDS,
+            metavar="SECONDS",
+            help=f"Give up on each request after this many seconds. Default: {TIMEOUT_SECONDS:g}.",
+        ),
         click.option("--tls-config", metavar="FILE", help=TLS_HELP),
-        click.option("-b", "--broker", "--brokerAddr", "broker", metavar="HOST:PORT",
-                     help="Use only this broker. Default: all brokers of the topic, from the name servers."),
-        click.option("-n", "--namesrvAddr", "name_servers", envvar="NAMESRV_ADDR", default="", metavar=SERVERS,
-                     help=SERVERS_HELP),
-    ):  # fmt: skip
+        click.option(
+            "-b",
+            "--broker",
+            "--brokerAddr",
+            "broker",
+            metavar="HOST:PORT",
+            help="Use only this broker. Default: all brokers of the topic, from the name servers.",
+        ),
+        click.option(
+            "-n", "--namesrvAddr", "name_servers", envvar="NAMESRV_ADDR", default="", metavar=SERVERS, help=SERVERS_HELP
+        ),
+    ):
         command = option(command)
     return command
 
@@ -57,8 +69,14 @@ def _property(_context: click.Context, _option: click.Parameter, values: tuple[s
 @reaching
 @click.option("--tag", metavar="TAG", help="Tag of all messages. Default: none.")
 @click.option("--key", metavar="KEY", help="Key of all messages. Default: none.")
-@click.option("--property", "extra", multiple=True, metavar="NAME=VALUE", callback=_property,
-              help="Property of all messages; repeatable. Default: none.")  # fmt: skip
+@click.option(
+    "--property",
+    "extra",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_property,
+    help="Property of all messages; repeatable. Default: none.",
+)
 @click.option("--whole", is_flag=True, help="Send the whole input as one message, instead of one message per line.")
 @form("Print one JSON object for each message.")
 @done_by("tools.run.send:send", "tools.client.usage:send")
@@ -73,14 +91,22 @@ def send() -> None:
 @click.option("-g", "--group", required=True, metavar="GROUP", help="The consumer group.")
 @TOPIC
 @reaching
-@click.option("--tag", "tags", default="*", metavar="EXPRESSION",
-              help="Only messages with one of these tags, such as `a || b`. Default: * (all).")  # fmt: skip
 @click.option(
-    "--from", "begin", type=Beginning(), default="last", metavar="first|last|TIME",
+    "--tag",
+    "tags",
+    default="*",
+    metavar="EXPRESSION",
+    help="Only messages with one of these tags, such as `a || b`. Default: * (all).",
+)
+@click.option(
+    "--from",
+    "begin",
+    type=Beginning(),
+    default="last",
+    metavar="first|last|TIME",
     help="Where a group without offsets begins; TIME is such as -1h or 2026-11-21T08:30:00Z. Default: last.",
-)  # fmt: skip
-@click.option("--count", type=click.IntRange(1), metavar="N",
-              help="Exit after this many messages. Default: no limit.")  # fmt: skip
+)
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Exit after this many messages. Default: no limit.")
 @click.option("--follow", is_flag=True, help="At the end of the queues, wait for more until Ctrl-C.")
 @form("Print one JSON object for each message, with its properties.")
 @done_by("tools.run.consume:consume", "tools.client.usage:consume")

@@ -21,9 +21,18 @@ IN_FLIGHT = 64
 
 
 def send(
-    file: str | None, topic: str, name_servers: str, broker: str | None, tls_config: str | None, timeout: float,
-    tag: str | None, key: str | None, extra: Mapping[str, str], whole: bool, as_json: bool,
-) -> int:  # fmt: skip
+    file: str | None,
+    topic: str,
+    name_servers: str,
+    broker: str | None,
+    tls_config: str | None,
+    timeout: float,
+    tag: str | None,
+    key: str | None,
+    extra: Mapping[str, str],
+    whole: bool,
+    as_json: bool,
+) -> int:
     """Exit code FOUND where a message is not stored as its broker is asked to. Raises ClientError, PeerUnreachable."""
     bodies = _bodies(file, whole)
     cluster = Cluster(name_servers, broker, timeout, tls_of(tls_config))
@@ -45,9 +54,12 @@ def _bodies(file: str | None, whole: bool) -> Iterator[bytes]:
 
 
 async def _send_all(
-    cluster: Cluster, topic: str, bodies: Iterator[bytes], labels: tuple[str | None, str | None, Mapping[str, str]],
+    cluster: Cluster,
+    topic: str,
+    bodies: Iterator[bytes],
+    labels: tuple[str | None, str | None, Mapping[str, str]],
     as_json: bool,
-) -> Counter[str]:  # fmt: skip
+) -> Counter[str]:
     sender, statuses = Sender(cluster, topic), Counter[str]()
     under_way: set[asyncio.Task[Sent]] = set()
     try:
@@ -68,7 +80,7 @@ async def _send_all(
 
 async def _collect(
     under_way: set[asyncio.Task[Sent]], statuses: Counter[str], as_json: bool
-) -> set[asyncio.Task[Sent]]:  # fmt: skip
+) -> set[asyncio.Task[Sent]]:
     done, waiting = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         sent = task.result()

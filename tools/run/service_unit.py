@@ -76,9 +76,12 @@ def unit_text(name: str, file: str, directory: Path, properties: Path, user: str
     """Return the unit of a broker; `user` is the user it runs as, empty for root."""
     started = [_quoted(word.replace("$", "$$")) for word in (*command(), "broker", "-c", str(properties))]
     return UNIT.format(
-        name=_percents_kept(name), file=file, directory=_quoted(str(directory)), command=" ".join(started),
+        name=_percents_kept(name),
+        file=file,
+        directory=_quoted(str(directory)),
+        command=" ".join(started),
         user=f"User={_percents_kept(user)}\n" if user else "",
-    )  # fmt: skip
+    )
 
 
 def _quoted(word: str) -> str:

@@ -25,14 +25,18 @@ class ServerCommand(click.Command):
         self.params += [
             click.Option(["--detach"], is_flag=True, help="Start in the background; return once it serves."),
             click.Option(
-                ["--log-file"], type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
+                ["--log-file"],
+                type=GivenPath(path_type=Path, dir_okay=False),
+                metavar="FILE",
                 help=f"With --detach: append its output to this file. Default: {self.name}.log in the current folder.",
             ),
             click.Option(
-                ["--pid-file"], type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
+                ["--pid-file"],
+                type=GivenPath(path_type=Path, dir_okay=False),
+                metavar="FILE",
                 help="With --detach: write its process number to this file; stop it with `kill`. Default: no file.",
             ),
-        ]  # fmt: skip
+        ]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it here, or start it in the background."""
@@ -67,14 +71,20 @@ def _typed(ctx: click.Context) -> list[str]:
 @click.command(epilog="Exit codes: 0 success; 1 not in time, or a port is taken; 3 no broker serves in time")
 @STORE
 @click.option(
-    "--for", "wanted", type=WANTED, default="serves",
+    "--for",
+    "wanted",
+    type=WANTED,
+    default="serves",
     help="What to wait for. serves: clients are served; ready: as /readyz, a slave also follows its master; "
     "well: nothing is wrong. Default: serves.",
-)  # fmt: skip
+)
 @click.option(
-    "--timeout", type=click.FloatRange(0), default=START_SECONDS, metavar="SECONDS",
+    "--timeout",
+    type=click.FloatRange(0),
+    default=START_SECONDS,
+    metavar="SECONDS",
     help=f"Give up after this many seconds. Default: {START_SECONDS:g}.",
-)  # fmt: skip
+)
 @done_by("tools.run.serving:wait")
 def wait() -> None:
     """Wait until the broker on STORE serves clients."""
@@ -83,9 +93,12 @@ def wait() -> None:
 @click.command(epilog="Exit codes: 0 the broker has ended; 1 not in time; 3 no broker runs there")
 @STORE
 @click.option(
-    "--timeout", type=click.FloatRange(0), default=START_SECONDS, metavar="SECONDS",
+    "--timeout",
+    type=click.FloatRange(0),
+    default=START_SECONDS,
+    metavar="SECONDS",
     help=f"Give up waiting after this many seconds; the broker continues to stop. Default: {START_SECONDS:g}.",
-)  # fmt: skip
+)
 @done_by("tools.run.serving:stop")
 def stop() -> None:
     """Stop the broker on STORE and wait until it has ended."""

@@ -40,13 +40,17 @@ def shown_by(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
 @STORE
 @WATCH
 @click.option(
-    "--ready", "question", flag_value="ready",
+    "--ready",
+    "question",
+    flag_value="ready",
     help="Exit with 1 only if the broker does not serve, as /readyz does.",
-)  # fmt: skip
+)
 @click.option(
-    "--alive", "question", flag_value="alive",
+    "--alive",
+    "question",
+    flag_value="alive",
     help="Exit with 1 only if the broker needs a restart or a new disk, as /healthz does.",
-)  # fmt: skip
+)
 @form("Print one JSON object.")
 @shown_by("tools.show.status:show")
 def status() -> None:
@@ -88,8 +92,13 @@ def clients() -> None:
 
 @click.command()
 @STORE
-@click.option("-g", "--group", shell_complete=named_groups, metavar="GROUP",
-              help="Show only this group, with its members and queues. Default: all groups.")  # fmt: skip
+@click.option(
+    "-g",
+    "--group",
+    shell_complete=named_groups,
+    metavar="GROUP",
+    help="Show only this group, with its members and queues. Default: all groups.",
+)
 @WATCH
 @form("Print one JSON object, with every queue.")
 @shown_by("tools.show.clients:groups")

@@ -52,9 +52,10 @@ def _topics(stats: StoreStats) -> RenderableType:
     if len(most) > TOPICS_SHOWN:
         rest = most[TOPICS_SHOWN:]
         table.add_row(
-            f"{len(rest)} more", f"{sum(topic.messages for topic in rest):,}",
+            f"{len(rest)} more",
+            f"{sum(topic.messages for topic in rest):,}",
             f"{sum(topic.bytes for topic in rest) / MIB:,.2f}",
-        )  # fmt: skip
+        )
     return table
 
 

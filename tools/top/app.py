@@ -70,14 +70,26 @@ class Top(App[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(number), f"view({number - 1})") for number in range(1, 6)),
-        Binding("tab", "next(1)", priority=True), Binding("shift+tab", "next(-1)", priority=True),
-        Binding("up", "move(-1)"), Binding("down", "move(1)"), Binding("k", "move(-1)"), Binding("j", "move(1)"),
-        Binding("pageup", "page(-1)"), Binding("pagedown", "page(1)"),
-        Binding("home", "move(-1000000)"), Binding("end", "move(1000000)"),
-        Binding("enter", "closer"), Binding("escape", "leave", priority=True),
-        Binding("s", "sort"), Binding("r", "turn"), Binding("slash", "filter"), Binding("space", "stop"),
-        Binding("h,question_mark", "help"), Binding("q", "quit"), Binding("ctrl+c", "interrupt", priority=True),
-    ]  # fmt: skip
+        Binding("tab", "next(1)", priority=True),
+        Binding("shift+tab", "next(-1)", priority=True),
+        Binding("up", "move(-1)"),
+        Binding("down", "move(1)"),
+        Binding("k", "move(-1)"),
+        Binding("j", "move(1)"),
+        Binding("pageup", "page(-1)"),
+        Binding("pagedown", "page(1)"),
+        Binding("home", "move(-1000000)"),
+        Binding("end", "move(1000000)"),
+        Binding("enter", "closer"),
+        Binding("escape", "leave", priority=True),
+        Binding("s", "sort"),
+        Binding("r", "turn"),
+        Binding("slash", "filter"),
+        Binding("space", "stop"),
+        Binding("h,question_mark", "help"),
+        Binding("q", "quit"),
+        Binding("ctrl+c", "interrupt", priority=True),
+    ]
 
     def __init__(self, store: str, interval: float = 2.0, wait: float = 60.0, glyphs: Glyphs = UNICODE) -> None:
         super().__init__(ansi_color=bool(os.environ.get("NO_COLOR")))  # else its greys would be colours still
@@ -184,9 +196,7 @@ class Top(App[None]):
             row = next((row for row in rows if panel.view.name_of(row) == panel.name_at_cursor), None)
             if row is not None:
                 members = self._members_of(panel.name_at_cursor or "") if panel.view.name == "consumers" else None
-                panel.details = details_of(
-                    panel.view, row, look, self.broker, members, panel.size.width, self._glyphs
-                )  # fmt: skip
+                panel.details = details_of(panel.view, row, look, self.broker, members, panel.size.width, self._glyphs)
         panel.show(f"{number} {panel.view.title(look)}", rows)
         self.query_one("#panels").set_class(self.panel.is_close, "close")
 

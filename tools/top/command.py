@@ -17,13 +17,20 @@ INTERVAL_SECONDS, WAIT_SECONDS = 2.0, 60.0
 @STORE
 @click.option("--once", is_flag=True, help="Print one view as text and exit; needs no terminal.")
 @click.option(
-    "-i", "--interval", type=click.FloatRange(0.2, 60.0), default=INTERVAL_SECONDS, metavar="SECONDS",
+    "-i",
+    "--interval",
+    type=click.FloatRange(0.2, 60.0),
+    default=INTERVAL_SECONDS,
+    metavar="SECONDS",
     help=f"Refresh every SECONDS seconds. Default: {INTERVAL_SECONDS:g}.",
-)  # fmt: skip
+)
 @click.option(
-    "--wait", type=click.FloatRange(0.0, 86_400.0), default=WAIT_SECONDS, metavar="SECONDS",
+    "--wait",
+    type=click.FloatRange(0.0, 86_400.0),
+    default=WAIT_SECONDS,
+    metavar="SECONDS",
     help=f"When the broker ends, wait this many seconds for it to start again. Default: {WAIT_SECONDS:g}.",
-)  # fmt: skip
+)
 @shown_by("tools.top.run:run")
 def top() -> None:
     """Watch the broker on STORE live in the terminal.

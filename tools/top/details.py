@@ -32,13 +32,17 @@ def _pairs(*pairs: tuple[str, str]) -> list[str]:
 
 
 QUEUES_OF_TOPIC = View(
-    "queues", lambda _look: "queues", lambda _look: (),
+    "queues",
+    lambda _look: "queues",
+    lambda _look: (),
     (
         Column("queue", 0, lambda row: str(row[0]), lambda row: row[0], True, True),
         Column("ends at", 20, lambda row: f"{row[1]:,}", lambda row: row[1]),
     ),
-    lambda row: str(row[0]), 0, empty="no queue has entries",
-)  # fmt: skip
+    lambda row: str(row[0]),
+    0,
+    empty="no queue has entries",
+)
 
 
 def _topic(row: TopicFigures, broker: LiveBroker) -> Details:
@@ -55,15 +59,19 @@ def _queue_name(row: QueueLag) -> str:
 
 
 QUEUES_OF_GROUP = View(
-    "lags", lambda _look: "queues", lambda _look: (),
+    "lags",
+    lambda _look: "queues",
+    lambda _look: (),
     (
         Column("topic/queue", 0, _queue_name, lambda row: (row.topic, row.queue_id), False, True),
         Column("offset", 16, lambda row: f"{row.offset:,}", lambda row: row.offset),
         Column("end", 16, lambda row: f"{row.end:,}", lambda row: row.end),
         Column("lag", 12, lambda row: f"{row.lag:,}", lambda row: row.lag),
     ),
-    _queue_name, 3, empty="it has no offsets here",
-)  # fmt: skip
+    _queue_name,
+    3,
+    empty="it has no offsets here",
+)
 
 
 def _group(row: GroupFigures, broker: LiveBroker, members: Sequence[str] | None) -> Details:
@@ -85,9 +93,12 @@ def _replica(row: Replica, look: Look, width: int, glyphs: Glyphs) -> Details:
         client = look.replication.client
         assert client is not None
         lines = _pairs(
-            ("state", client.state), ("reason", client.reason_code), ("received", bytes_text(client.transferred_bytes)),
-            ("silent for", seconds_text(client.silent_seconds)), ("next", client.advice or "-"),
-        )  # fmt: skip
+            ("state", client.state),
+            ("reason", client.reason_code),
+            ("received", bytes_text(client.transferred_bytes)),
+            ("silent for", seconds_text(client.silent_seconds)),
+            ("next", client.advice or "-"),
+        )
     what = "lag" if row.status is not None else "a second"
     curves = []
     for seconds in (60, 300, 600):
@@ -98,36 +109,45 @@ def _replica(row: Replica, look: Look, width: int, glyphs: Glyphs) -> Details:
 
 
 def _ring(row: RingFigures) -> Details:
-    return Details(_pairs(
-        ("owner", f"{row.owner}, process {row.pid}"), ("put a second", f"{row.records_per_second:,.1f} records"),
-        ("waiting", f"{row.waiting:,} records, {row.fill_ratio:.1%} of its places"),
-        ("so far", f"{row.records:,} records, {row.refused:,} refused"),
-    ))  # fmt: skip
+    return Details(
+        _pairs(
+            ("owner", f"{row.owner}, process {row.pid}"),
+            ("put a second", f"{row.records_per_second:,.1f} records"),
+            ("waiting", f"{row.waiting:,} records, {row.fill_ratio:.1%} of its places"),
+            ("so far", f"{row.records:,} records, {row.refused:,} refused"),
+        )
+    )
 
 
 def _role(row: RoleFigures, look: Look) -> Details:
     lines = _pairs(
-        ("process", str(row.pid or "-")), ("state", row.state), ("CPU", f"{row.cpu_percent:.1f} % of a core"),
-        ("memory", bytes_text(row.rss_bytes)), ("started again", f"{row.restarts} times"),
+        ("process", str(row.pid or "-")),
+        ("state", row.state),
+        ("CPU", f"{row.cpu_percent:.1f} % of a core"),
+        ("memory", bytes_text(row.rss_bytes)),
+        ("started again", f"{row.restarts} times"),
         ("turned last", f"{seconds_text(row.heartbeat_age_seconds)} ago"),
-    )  # fmt: skip
+    )
     for front in look.fronts:
         if front.front == row.role:
             lines += _pairs(
                 ("connections", f"{front.connections:,}, {front.pulls_held:,} pulls held"),
                 ("sends", f"{front.sends:,}, {front.sends_in_flight:,} wait, the oldest for {front.waits_ms:,} ms"),
-                ("pulls answered", f"{front.pulls:,}"), ("refused", f"{front.sends_refused:,}"),
-            )  # fmt: skip
+                ("pulls answered", f"{front.pulls:,}"),
+                ("refused", f"{front.sends_refused:,}"),
+            )
     return Details(lines)
 
 
 def details_of(
     view: View, row: Any, look: Look, broker: LiveBroker, members: Sequence[str] | None, width: int, glyphs: Glyphs
-) -> Details:  # fmt: skip
+) -> Details:
     """Return the details of one row of a view; `members`: a group's clients, None while they are not known."""
     makers: dict[str, Callable[[], Details]] = {
-        "replicas": lambda: _replica(row, look, width, glyphs), "topics": lambda: _topic(row, broker),
-        "producers": lambda: _ring(row), "consumers": lambda: _group(row, broker, members),
+        "replicas": lambda: _replica(row, look, width, glyphs),
+        "topics": lambda: _topic(row, broker),
+        "producers": lambda: _ring(row),
+        "consumers": lambda: _group(row, broker, members),
         "roles": lambda: _role(row, look),
-    }  # fmt: skip
+    }
     return makers[view.name]()

@@ -81,11 +81,16 @@ def replicas(look: Look) -> list[Replica]:
     rows = [
         Replica(
             f"{one.replica} {one.peer}" if one.replica and not one.peer.startswith(one.replica) else one.peer,
-            one.reason, one.lag_bytes, one.lag_seconds, one.acked_bytes_per_second, one.silent_seconds,
-            look.lag_curves.get(one.slot, []), one,
+            one.reason,
+            one.lag_bytes,
+            one.lag_seconds,
+            one.acked_bytes_per_second,
+            one.silent_seconds,
+            look.lag_curves.get(one.slot, []),
+            one,
         )
         for one in look.replication.replicas
-    ]  # fmt: skip
+    ]
     client = look.replication.client
     if client is None:
         return rows
@@ -117,7 +122,9 @@ def _replicas_title(look: Look) -> str:
 
 
 REPLICAS = View(
-    "replicas", _replicas_title, replicas,
+    "replicas",
+    _replicas_title,
+    replicas,
     (
         Column("replica", 0, lambda row: row.name, lambda row: row.name, False, True),
         Column("reason", 10, lambda row: row.reason, lambda row: row.reason == ReasonCode.OK, False, True),
@@ -125,11 +132,17 @@ REPLICAS = View(
         Column("in time", 8, lambda row: seconds_text(row.lag_seconds), lambda row: row.lag_seconds or NONE_LAST),
         Column("bytes", 11, lambda row: _rate(row.bytes_per_second), lambda row: row.bytes_per_second or NONE_LAST),
     ),
-    lambda row: str(row.name), 2, lambda row: row.reason != ReasonCode.OK, "no slave is connected",
-    lambda row: row.samples, "lag, 5 min",
-)  # fmt: skip
+    lambda row: str(row.name),
+    2,
+    lambda row: row.reason != ReasonCode.OK,
+    "no slave is connected",
+    lambda row: row.samples,
+    "lag, 5 min",
+)
 TOPICS = View(
-    "topics", lambda look: f"Topics: {len(look.topics):,} with messages since the start", lambda look: look.topics,
+    "topics",
+    lambda look: f"Topics: {len(look.topics):,} with messages since the start",
+    lambda look: look.topics,
     (
         Column("topic", 0, lambda row: row.topic, lambda row: row.topic, False, True),
         Column("put/s", 9, lambda row: _count(row.messages_per_second), lambda row: row.messages_per_second),
@@ -139,10 +152,14 @@ TOPICS = View(
         Column("each", 9, lambda row: bytes_text(_size_of(row)), _size_of),
         Column("queues", 7, lambda row: f"{row.queues:,}", lambda row: row.queues),
     ),
-    lambda row: str(row.topic), 1, empty="no message was put since the start",
-)  # fmt: skip
+    lambda row: str(row.topic),
+    1,
+    empty="no message was put since the start",
+)
 PRODUCERS = View(
-    "producers", _producers_title, lambda look: look.rings,
+    "producers",
+    _producers_title,
+    lambda look: look.rings,
     (
         Column("owner", 0, lambda row: row.owner, lambda row: row.owner, False, True),
         Column("ring", 5, lambda row: str(row.ring), lambda row: row.ring, True, True),
@@ -153,10 +170,15 @@ PRODUCERS = View(
         Column("records", 13, lambda row: _count(row.records), lambda row: row.records),
         Column("refused", 8, lambda row: f"{row.refused:,}", lambda row: row.refused),
     ),
-    lambda row: f"{row.owner} {row.ring}", 3, lambda row: row.fill_ratio > FULL_RATIO, "no producer has a ring",
-)  # fmt: skip
+    lambda row: f"{row.owner} {row.ring}",
+    3,
+    lambda row: row.fill_ratio > FULL_RATIO,
+    "no producer has a ring",
+)
 CONSUMERS = View(
-    "consumers", _consumers_title, lambda look: look.groups,
+    "consumers",
+    _consumers_title,
+    lambda look: look.groups,
     (
         Column("group", 0, lambda row: row.group, lambda row: row.group, False, True),
         Column("lag", 12, lambda row: f"{row.lag:,}", lambda row: row.lag),
@@ -164,10 +186,14 @@ CONSUMERS = View(
         Column("topics", 7, lambda row: f"{row.topics:,}", lambda row: row.topics),
         Column("queues", 8, lambda row: f"{row.queues:,}", lambda row: row.queues),
     ),
-    lambda row: str(row.group), 1, empty="no group has consumed anything",
-)  # fmt: skip
+    lambda row: str(row.group),
+    1,
+    empty="no group has consumed anything",
+)
 ROLES = View(
-    "roles", lambda look: f"Roles: {len(look.roles)}", lambda look: look.roles,
+    "roles",
+    lambda look: f"Roles: {len(look.roles)}",
+    lambda look: look.roles,
     (
         Column("role", 0, lambda row: row.role, lambda row: row.role, False, True),
         Column("pid", 8, lambda row: str(row.pid or "-"), lambda row: row.pid, True, True),
@@ -176,12 +202,16 @@ ROLES = View(
         Column("RSS", 10, lambda row: bytes_text(row.rss_bytes), lambda row: row.rss_bytes),
         Column("restarts", 8, lambda row: str(row.restarts), lambda row: row.restarts),
         Column(
-            "turned", 8, lambda row: seconds_text(row.heartbeat_age_seconds),
+            "turned",
+            8,
+            lambda row: seconds_text(row.heartbeat_age_seconds),
             lambda row: row.heartbeat_age_seconds or NONE_LAST,
         ),
     ),
-    lambda row: str(row.role), None, lambda row: row.state != "RUNNING" or row.restarts > 0,
-)  # fmt: skip
+    lambda row: str(row.role),
+    None,
+    lambda row: row.state != "RUNNING" or row.restarts > 0,
+)
 VIEWS = (REPLICAS, TOPICS, PRODUCERS, CONSUMERS, ROLES)
 
 

@@ -16,15 +16,32 @@ HOST, PORT = "127.0.0.1", 8911
 
 @click.command(epilog="The console only reads. The one exception is --allow-digest.")
 @click.argument("stores", metavar="STORES", nargs=-1, required=True, type=GivenPath(path_type=Path))
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, metavar="PORT",
-              help=f"Port to listen on; 0 for any free port. Default: {PORT}.")  # fmt: skip
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    metavar="PORT",
+    help=f"Port to listen on; 0 for any free port. Default: {PORT}.",
+)
 @click.option("--host", default=HOST, metavar="ADDRESS", help=f"Address of this host to listen on. Default: {HOST}.")
-@click.option("--expose", is_flag=True,
-              help="Listen on a --host that other hosts can reach; the token crosses the network.")  # fmt: skip
-@click.option("--name", "names", multiple=True, metavar="NAME",
-              help="With --expose: host name that browsers may use; repeatable. Default: none.")  # fmt: skip
-@click.option("-n", "--namesrvAddr", "name_servers", default="", metavar=SERVERS,
-              help="Name servers whose brokers are also shown, separated by `;`. Default: none.")  # fmt: skip
+@click.option(
+    "--expose", is_flag=True, help="Listen on a --host that other hosts can reach; the token crosses the network."
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="With --expose: host name that browsers may use; repeatable. Default: none.",
+)
+@click.option(
+    "-n",
+    "--namesrvAddr",
+    "name_servers",
+    default="",
+    metavar=SERVERS,
+    help="Name servers whose brokers are also shown, separated by `;`. Default: none.",
+)
 @click.option("--allow-digest", is_flag=True, help="Let the page write digests, as `slipstream log digest` does.")
 @click.option("--tls-config", envvar=TLS_CONFIG, metavar="FILE", help=TLS_HELP)
 @done_by("tools.web.server:serve")

@@ -19,9 +19,15 @@ HEAD_BYTES_MAX = 32 * 1024
 
 
 def serve(
-    stores: tuple[Path, ...], port: int, host: str, expose: bool, names: tuple[str, ...], name_servers: str,
-    allow_digest: bool, tls_config: str | None,
-) -> int:  # fmt: skip
+    stores: tuple[Path, ...],
+    port: int,
+    host: str,
+    expose: bool,
+    names: tuple[str, ...],
+    name_servers: str,
+    allow_digest: bool,
+    tls_config: str | None,
+) -> int:
     """Serve until SIGINT or SIGTERM."""
     require_web("slipstream web")
     _check(stores, host, expose, names)
@@ -82,9 +88,7 @@ def _check_exposure(host: str, expose: bool, names: tuple[str, ...]) -> None:
 
 def _means(expose: bool, allow_digest: bool) -> str:
     may = "it may write digests" if allow_digest else "read-only"
-    reach = (
-        "other hosts can reach it; only the token protects it, unencrypted" if expose else "this host only"
-    )
+    reach = "other hosts can reach it; only the token protects it, unencrypted" if expose else "this host only"
     return f"slipstream web: {may}; {reach}; Ctrl-C ends it"
 
 
@@ -119,11 +123,20 @@ def _run(console: object, listener: socket.socket, token: str, port: int, names:
     app = Guard(application(console), Hosts(port, names, exposed=expose), token, port)
     server = uvicorn.Server(
         uvicorn.Config(
-            app, access_log=False, log_level="critical", server_header=False, date_header=False, proxy_headers=False,
-            lifespan="off", ws="none", http=Door, limit_concurrency=CONNECTIONS_MAX,
-            h11_max_incomplete_event_size=HEAD_BYTES_MAX, timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            app,
+            access_log=False,
+            log_level="critical",
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            lifespan="off",
+            ws="none",
+            http=Door,
+            limit_concurrency=CONNECTIONS_MAX,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
-    )  # fmt: skip
+    )
     with console.working(), suppress(KeyboardInterrupt):  # uvicorn stops in order, and then passes Ctrl-C on
         server.run(sockets=[listener])

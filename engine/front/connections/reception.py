@@ -107,7 +107,7 @@ class Reception:
         except Exception:
             self._seldom.tell(
                 "%s: failed to serve this connection", peer.connection.peer, level=logging.ERROR, error=True
-            )  # fmt: skip
+            )
         finally:
             if not is_in:
                 self.connections.hang_up(peer.connection)

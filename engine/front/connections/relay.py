@@ -29,7 +29,7 @@ class Relay(Questions):
 
     def __init__(
         self, directory: Path, front: int, bells: Bells, peers: dict[int, Peer], tables: Tables, late: LateHeartbeats
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(directory, front, bells, log)
         self._peers, self._tables, self._late = peers, tables, late
         self._kept: dict[int, int] = {}  # bytes of heartbeats and goodbyes, by connection

@@ -99,7 +99,7 @@ def _write_message_ids(block: Words, out: Bytes, at: int, row: int, place: int, 
 @kernel
 def _write_value(
     block: Words, out: Bytes, at: int, hole: int, code: int, row: int, place: int, queue_offset: int
-) -> int:  # fmt: skip
+) -> int:
     """Write one value to out[at:]; return where it ends."""
     asked = carray(words_at(block[BlockWord.ASKED_AT]), (block[BlockWord.ROWS] * ASKED_WORDS,))
     if hole == Hole.CODE:

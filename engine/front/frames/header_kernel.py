@@ -210,7 +210,7 @@ def _unescape(data: Bytes, at: int, end: int, text: Bytes, header: Words) -> int
 @bare_kernel
 def _json_fields(
     data: Bytes, at: int, end: int, form: Words, names: Bytes, ends: Words, header: Words, text: Bytes
-) -> int:  # fmt: skip
+) -> int:
     """The object of fields behind its brace; where it ends, or -1."""
     at = _blank(data, at, end)
     if at < end and data[at] == CLOSE:
@@ -247,7 +247,7 @@ def _json_fields(
 @bare_kernel
 def _json_value(
     data: Bytes, at: int, end: int, key: int, form: Words, names: Bytes, ends: Words, header: Words, text: Bytes
-) -> int:  # fmt: skip
+) -> int:
     """The value of one of the header's keys; where it ends, or -1."""
     if at >= end:
         return NONE
@@ -276,7 +276,7 @@ def _json_value(
 @bare_kernel
 def _read_json(
     data: Bytes, at: int, end: int, form: Words, names: Bytes, ends: Words, header: Words, text: Bytes
-) -> bool:  # fmt: skip
+) -> bool:
     if at >= end or data[at] != OPEN:
         return False
     at = _blank(data, at + 1, end)
@@ -309,7 +309,7 @@ def _read_json(
 @bare_kernel
 def _read_binary(
     data: Bytes, at: int, end: int, form: Words, names: Bytes, ends: Words, header: Words, text: Bytes
-) -> bool:  # fmt: skip
+) -> bool:
     if end - at < BINARY_FIXED_BYTES:
         return False
     header[HeaderWord.CODE] = load_be16(data, at + BINARY_CODE)
@@ -351,7 +351,7 @@ def _read_binary(
 @bare_kernel
 def read_fields(
     data: Bytes, at: int, end: int, is_json: bool, form: Words, names: Bytes, ends: Words, header: Words, text: Bytes
-) -> bool:  # fmt: skip
+) -> bool:
     """The header at data[at:end] into `header`, its text into `text`; False where it is unusual."""
     for k in range(HeaderWord.FIELDS):
         header[k] = 0

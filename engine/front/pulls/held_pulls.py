@@ -53,9 +53,7 @@ class Server(Protocol):
 class HeldPulls:
     """Pulls of one front that wait for messages."""
 
-    def __init__(
-        self, context: FrontContext, view: LogView, forms: AnswerForms, server: Server, commits: bool
-    ) -> None:  # fmt: skip
+    def __init__(self, context: FrontContext, view: LogView, forms: AnswerForms, server: Server, commits: bool) -> None:
         config, board = context.config, context.board
         self._context, self._view, self._server, self._most = context, view, server, config.pull_queue_capacity
         sweep_ms = SWEEP_MS if config.long_polling_enable else config.short_polling_time_ms
@@ -65,9 +63,15 @@ class HeldPulls:
         self._ends = HeldEnds(view)
         self.woken = WokenPulls(context.loop, server.serve)
         self.usual = UsualPulls(
-            view, board, forms, commits=commits, short_ms=self._short_ms, sweep_ms=sweep_ms,
-            holds=self._hold_usual, holds_more=self._holds_more,
-        )  # fmt: skip
+            view,
+            board,
+            forms,
+            commits=commits,
+            short_ms=self._short_ms,
+            sweep_ms=sweep_ms,
+            holds=self._hold_usual,
+            holds_more=self._holds_more,
+        )
         self.usual.held_max = self._most
         dispatched = board.reput_from_offset
         self._over_ms = NEVER  # pulls whose time was over then are answered by the round that goes on
@@ -120,9 +124,7 @@ class HeldPulls:
 
     # what is held
 
-    def hold(
-        self, queue: Queue, tags: TagFilter, offset: int, end: int, suspend_ms: int, asked: Asked
-    ) -> bool:  # fmt: skip
+    def hold(self, queue: Queue, tags: TagFilter, offset: int, end: int, suspend_ms: int, asked: Asked) -> bool:
         """Keep a pull from that offset of a queue that ends there; False where it is too much."""
         if self.count >= self._most:
             return False
@@ -162,7 +164,7 @@ class HeldPulls:
                 continue
             pull = HeldPull(
                 known.queue, held.offset, known.tags, held.until_ms, held.peer, asked, asked.cost, held.came_ns
-            )  # fmt: skip
+            )
             if self._held.hold(pull):
                 self._ends.follow(known.queue, held.offset)
             else:

@@ -224,9 +224,13 @@ class LogView:
             return QueueReader(self._maps, batches, self._kinds.batch_file_bytes, unit_bytes=UNIT_BYTES)
         plain, ext = self._root / CONSUME_QUEUES / below, self._root / QUEUE_EXTENSIONS / below
         return QueueReader(
-            self._maps, plain, self._queue_bytes, unit_bytes=ENTRY_BYTES, ext_directory=ext,
+            self._maps,
+            plain,
+            self._queue_bytes,
+            unit_bytes=ENTRY_BYTES,
+            ext_directory=ext,
             ext_file_bytes=self._kinds.ext_file_bytes,
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         """Unmap all queue files and segments."""

@@ -20,9 +20,10 @@ from ipc.arrays import Words
 
 MARKED: dict[PullHole, int] = {hole: 900_000_000_000_000_000 + hole for hole in PullHole if hole >= PullHole.SUGGESTED}
 STATUSES = {
-    PullAnswer.FOUND: Status.FOUND, PullAnswer.NOTHING_MORE: Status.OFFSET_OVERFLOW_ONE,
+    PullAnswer.FOUND: Status.FOUND,
+    PullAnswer.NOTHING_MORE: Status.OFFSET_OVERFLOW_ONE,
     PullAnswer.NOTHING_EVER: Status.NO_MESSAGE_IN_QUEUE,
-}  # fmt: skip
+}
 VALUES_BYTES_MAX = 256
 INT_BYTES, REMARK_AT = 4, 13
 

@@ -71,8 +71,11 @@ class Pulls(Answerer):
         self._role = Role(is_slave, config.slave_read_enable, config.offset_check_in_slave)
         self._checks = Checks(
             Broker(self.line, config.broker_ip1, is_slave, config.slave_read_enable),
-            tables.topics, tables.groups, tables.subscriptions, tables.forbidden,
-        )  # fmt: skip
+            tables.topics,
+            tables.groups,
+            tables.subscriptions,
+            tables.forbidden,
+        )
         self._resets = Resets(tables.resets, context.relay)
         self._commits = rules.slaves_commit or not is_slave
         self._view = LogView(config, board, corrects=self._role.corrects)
@@ -175,7 +178,7 @@ class Pulls(Answerer):
 
     def _serve(
         self, request: RemotingCommand, peer: Peer, *, is_first: bool, came_ns: int = 0
-    ) -> RemotingCommand | None:  # fmt: skip
+    ) -> RemotingCommand | None:
         try:
             self._checks.of_broker(self._board.broker_permission.read())
             header = pull_header(request.ext_fields)
@@ -231,7 +234,7 @@ class Pulls(Answerer):
 
     def _pull(
         self, pull: Pull, request: RemotingCommand, peer: Peer, *, is_first: bool, came_ns: int
-    ) -> RemotingCommand | None:  # fmt: skip
+    ) -> RemotingCommand | None:
         self._say_noted()
         header = pull.header
         queue = header.topic, header.queue_id
@@ -302,9 +305,10 @@ class Pulls(Answerer):
         if self.usual.is_full:
             self._say_noted()
             self._held.forget_usual()
-        self.usual.learn(key, KnownPull(
-            request.code, fields, header.group, queue, pull.tags, header.flags, where, (near, far), *flags
-        ))  # fmt: skip
+        self.usual.learn(
+            key,
+            KnownPull(request.code, fields, header.group, queue, pull.tags, header.flags, where, (near, far), *flags),
+        )
 
     # what other processes hear
 

@@ -21,9 +21,7 @@ class Resets:
     def __init__(self, table: dict[str, Json], relay: Relay) -> None:
         self.table, self._relay = table, relay
 
-    def take(
-        self, header: PullHeader, extent: Callable[[Queue], QueueExtent]
-    ) -> tuple[Catch, list[LogRange]] | None:  # fmt: skip
+    def take(self, header: PullHeader, extent: Callable[[Queue], QueueExtent]) -> tuple[Catch, list[LogRange]] | None:
         """Take the offset set for a pull's queue; None without one, or where the clients role cannot be asked."""
         name = reset_name(header.topic, header.group)
         offset = self.table.get(name, {}).get(str(header.queue_id))

@@ -112,9 +112,17 @@ class UsualPulls:
     may not. `holds_more`: compiled code does, or less."""
 
     def __init__(
-        self, view: LogView, board: Board, forms: AnswerForms, *, commits: bool, short_ms: int | None, sweep_ms: int,
-        holds: Callable[[Asked, int], bool], holds_more: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        view: LogView,
+        board: Board,
+        forms: AnswerForms,
+        *,
+        commits: bool,
+        short_ms: int | None,
+        sweep_ms: int,
+        holds: Callable[[Asked, int], bool],
+        holds_more: Callable[[], None],
+    ) -> None:
         self.known, self.block = KnownPulls(), np.zeros(len(PullWord), np.int64)
         self._holds, self._holds_more, self._unborn = holds, holds_more, UnbornQueues(view)
         self._sweep_ms, self._sweep_at_ms = sweep_ms, monotonic_ms() + sweep_ms
@@ -142,14 +150,23 @@ class UsualPulls:
         for word, array in places.items():
             self.block[word] = array.ctypes.data
         for word, size in {
-            PullWord.COUNTERS: len(counters), PullWord.ENDS: len(ends), PullWord.KNOWN: ROWS, PullWord.INDEX: INDEX,
-            PullWord.KEYS_BYTES: KEYS_BYTES, PullWord.SEED: self.known.seed, PullWord.FILES: view.files.places,
-            PullWord.UNITS: len(view.rows), PullWord.FORMS_TEXT_BYTES: len(forms.text),
-            PullWord.HEAD_BYTES_MAX: forms.bytes_max, PullWord.OUT_BYTES: OUT_BYTES, PullWord.COMMITS: commits,
-            PullWord.LOG_BEGINS: board.min_physical_offset.index, PullWord.LOG_ENDS: board.max_physical_offset.index,
+            PullWord.COUNTERS: len(counters),
+            PullWord.ENDS: len(ends),
+            PullWord.KNOWN: ROWS,
+            PullWord.INDEX: INDEX,
+            PullWord.KEYS_BYTES: KEYS_BYTES,
+            PullWord.SEED: self.known.seed,
+            PullWord.FILES: view.files.places,
+            PullWord.UNITS: len(view.rows),
+            PullWord.FORMS_TEXT_BYTES: len(forms.text),
+            PullWord.HEAD_BYTES_MAX: forms.bytes_max,
+            PullWord.OUT_BYTES: OUT_BYTES,
+            PullWord.COMMITS: commits,
+            PullWord.LOG_BEGINS: board.min_physical_offset.index,
+            PullWord.LOG_ENDS: board.max_physical_offset.index,
             PullWord.PERMISSION: board.broker_permission.index,
             PullWord.SHORT_MS: -1 if short_ms is None else short_ms,
-        }.items():  # fmt: skip
+        }.items():
             self.block[word] = size
 
     def receives(self, buffer: Bytes) -> None:
@@ -362,9 +379,15 @@ def warm_up(view: LogView, board: Board) -> None:
         return encode(request.answer(0, version=0))
 
     usual = UsualPulls(
-        view, board, forms_of(head), commits=False, short_ms=None, sweep_ms=0,
-        holds=lambda _asked, _suspend_ms: False, holds_more=lambda: None,
-    )  # fmt: skip
+        view,
+        board,
+        forms_of(head),
+        commits=False,
+        short_ms=None,
+        sweep_ms=0,
+        holds=lambda _asked, _suspend_ms: False,
+        holds_more=lambda: None,
+    )
     usual.receives(np.zeros(1, np.uint8))
     take_pulls(usual.block, 0, 0, NO_SOCKET, 0, 0)
     answer_known(usual.block, 0, 0, 1, 0, 0)

@@ -39,9 +39,13 @@ class MovedOffsets:
         try:
             draft = draft_of(to_log(stored, facts), facts)
             desk.puts.put(
-                draft, waits=False, queue_id=stored.queue_id, on_done=_passed_over,
-                on_expired=lambda _waited_ms: self._noted.append(event), limit_ms=WAITS_MS,
-            )  # fmt: skip
+                draft,
+                waits=False,
+                queue_id=stored.queue_id,
+                on_done=_passed_over,
+                on_expired=lambda _waited_ms: self._noted.append(event),
+                limit_ms=WAITS_MS,
+            )
         except Busy:
             self._noted.append(event)
         except (InvalidMessage, PropertiesTooLarge):

@@ -21,13 +21,17 @@ class PutFacts:
         self._tables = tables
         self._altered: set[str] | None = None  # topics since `now`; None: perhaps all
         self._facts = Facts(
-            policy=POLICIES[config.compat], store_host=Host(config.broker_ip1, config.listen_port),
-            cluster_name=config.broker_cluster_name, region_id=config.region_id, trace_on=config.trace_on,
-            message_bytes_max=config.max_message_bytes, enable_lmq=config.enable_lmq,
+            policy=POLICIES[config.compat],
+            store_host=Host(config.broker_ip1, config.listen_port),
+            cluster_name=config.broker_cluster_name,
+            region_id=config.region_id,
+            trace_on=config.trace_on,
+            message_bytes_max=config.max_message_bytes,
+            enable_lmq=config.enable_lmq,
             enable_multi_dispatch=config.enable_multi_dispatch,
             enabled_append_prop_crc=config.enabled_append_prop_crc,
             delay_level_max=len(levels_ms(config.message_delay_level)),
-        )  # fmt: skip
+        )
         tables.follow(self._changed)
 
     def _changed(self, table: str, name: str | None) -> None:

@@ -89,11 +89,15 @@ class Puts:
 
     def __init__(
         self, config: BrokerConfig, board: Board, loop: asyncio.AbstractEventLoop, wanted_ring: int | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.pipeline = FrontPipeline(
-            config, board, puts_max=config.send_queue_capacity, bytes_max=config.send_bytes_in_flight_max,
-            patience_ms=PATIENCE_MS, wanted_ring=wanted_ring,
-        )  # fmt: skip
+            config,
+            board,
+            puts_max=config.send_queue_capacity,
+            bytes_max=config.send_bytes_in_flight_max,
+            patience_ms=PATIENCE_MS,
+            wanted_ring=wanted_ring,
+        )
         self._loop, self._is_due = loop, False
         self.quick: QuickAnswers | None = None
         self.message_id_prefix = offset_message_id(Host(config.broker_ip1, config.listen_port), 0)[:-16]
@@ -103,9 +107,16 @@ class Puts:
         self._near, self._is_waiting = NearWait(self.pipeline, self._bridges, self.collect), False
 
     def put(
-        self, draft: Draft, *, waits: bool, queue_id: int, on_done: Callable[[PutOutcome], None], limit_ms: int,
-        on_expired: Callable[[int], None], on_number: Callable[[int], None] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        draft: Draft,
+        *,
+        waits: bool,
+        queue_id: int,
+        on_done: Callable[[PutOutcome], None],
+        limit_ms: int,
+        on_expired: Callable[[int], None],
+        on_number: Callable[[int], None] | None = None,
+    ) -> None:
         """Put a draft; `on_done` is called later, once. Raises Busy where too much is under way: nothing is put.
 
         One that is still parked after `limit_ms` is taken back, and `on_expired(ms)` called instead. `queue_id` is what

@@ -54,20 +54,28 @@ class QuickSends:
         pipeline = puts.pipeline
         config = desk.config
         record_max = min(
-            config.mapped_file_size_commit_log_bytes - BLANK_BYTES, len(pipeline.ring.data),
+            config.mapped_file_size_commit_log_bytes - BLANK_BYTES,
+            len(pipeline.ring.data),
             config.max_message_bytes + MAX_RECORD_OVERHEAD_BYTES,
-        )  # fmt: skip
+        )
         limits = Limits(
-            config.send_queue_capacity, config.send_bytes_in_flight_max,
-            max(1, config.send_queue_capacity // SHARE_OF_ONE), config.send_bytes_in_flight_max // SHARE_OF_ONE,
+            config.send_queue_capacity,
+            config.send_bytes_in_flight_max,
+            max(1, config.send_queue_capacity // SHARE_OF_ONE),
+            config.send_bytes_in_flight_max // SHARE_OF_ONE,
             record_max,
-        )  # fmt: skip
+        )
         codes = {number: desk.put_answer(status).code for number, status in enumerate(STATUSES) if status.is_stored}
         self.usual = UsualSends(
-            desk.facts.now(), pipeline.policy, desk.board, pipeline.outlet,
-            UnderWay(pipeline.table, pipeline.state, pipeline.done, pipeline.latencies), limits, buffer,
+            desk.facts.now(),
+            pipeline.policy,
+            desk.board,
+            pipeline.outlet,
+            UnderWay(pipeline.table, pipeline.state, pipeline.done, pipeline.latencies),
+            limits,
+            buffer,
             forms_of(self._stored, codes),
-        )  # fmt: skip
+        )
         self._block = self.usual.block
         self._peers: dict[int, Peer] = {}  # by slot
         self._stored_before = self._takes = 0
@@ -78,9 +86,13 @@ class QuickSends:
     def _stored(self, request: RemotingCommand, code: int, values: Mapping[Hole, str]) -> RemotingCommand:
         """Return the answer to a stored message."""
         fields = answers.stored_fields(
-            self._desk.common, values[Hole.MESSAGE_ID], 0, 0, capacity=self._desk.fields_capacity(request),
+            self._desk.common,
+            values[Hole.MESSAGE_ID],
+            0,
+            0,
+            capacity=self._desk.fields_capacity(request),
             transaction_id=values.get(Hole.TRANSACTION_ID) if self._desk.line.put.adds_unique_key else None,
-        )  # fmt: skip
+        )
         fields |= {"queueId": values[Hole.QUEUE_ID], "queueOffset": values[Hole.QUEUE_OFFSET]}
         return self._desk.answered(request, code, None, fields)
 

@@ -45,10 +45,17 @@ class Replies:
         fields = parse_properties(facts.policy, properties)
         client_id = fields.get(REPLY_TO_CLIENT)
         stored = Stored(
-            topic=str(header.topic), queue_id=queue_id, body=bytes(task.request.body), properties=properties,
-            fields=fields.copy(), flag=header.flag, born_timestamp_ms=header.born_timestamp_ms,
-            born_host=task.peer.address, store_host=facts.store_host, reconsume_times=header.reconsume_times,
-        )  # fmt: skip
+            topic=str(header.topic),
+            queue_id=queue_id,
+            body=bytes(task.request.body),
+            properties=properties,
+            fields=fields.copy(),
+            flag=header.flag,
+            born_timestamp_ms=header.born_timestamp_ms,
+            born_host=task.peer.address,
+            store_host=facts.store_host,
+            reconsume_times=header.reconsume_times,
+        )
         if client_id is None:
             self._pushed(task, stored, reply.NOT_TOLD_WHOM)
             return
@@ -83,9 +90,13 @@ class Replies:
             self._say(task, stored, pushed, None)
             return
         desk.put(
-            task, draft, waits=stored.waits, queue_id=stored.queue_id, limit_ms=desk.config.wait_in_send_queue_ms,
+            task,
+            draft,
+            waits=stored.waits,
+            queue_id=stored.queue_id,
+            limit_ms=desk.config.wait_in_send_queue_ms,
             on_done=lambda outcome: self._say(task, stored, pushed, outcome),
-        )  # fmt: skip
+        )
 
     def _say(self, task: Task, stored: Stored, pushed: PushResult, outcome: PutOutcome | None) -> None:
         fields, capacity = self._desk.common, self._desk.fields_capacity(task.request)

@@ -38,9 +38,12 @@ class SendBacks:
         else:
             fields = {"group": header.group}
             desk.ask(
-                task, "ensure_group", header.group, fields,
+                task,
+                "ensure_group",
+                header.group,
+                fields,
                 lambda answer: self._with_group(task, header, answer.get("config")),
-            )  # fmt: skip
+            )
 
     def _with_group(self, task: Task, header: SendBackHeader, group: Json | None) -> None:
         desk = self._desk
@@ -81,10 +84,11 @@ class SendBacks:
         if header.delay_level is None:
             raise send_back.lacks("delayLevel", desk.line)
         asked = SendBack(
-            group=header.group, delay_level=header.delay_level,
+            group=header.group,
+            delay_level=header.delay_level,
             max_reconsume_times=attempts_max(task.request, header.max_reconsume_times, group["retryMaxTimes"]),
             queue_id=desk.drawn_queue(group["retryQueueNums"]),
-        )  # fmt: skip
+        )
         try:
             stored = sent_back(message, asked, desk.facts.now())
         except InvalidMessage as invalid:
@@ -109,9 +113,13 @@ class SendBacks:
             self._say_status(task, outcome.status)
 
         desk.put(
-            task, draft, waits=stored.waits, queue_id=stored.queue_id, limit_ms=desk.config.wait_in_send_queue_ms,
+            task,
+            draft,
+            waits=stored.waits,
+            queue_id=stored.queue_id,
+            limit_ms=desk.config.wait_in_send_queue_ms,
             on_done=done,
-        )  # fmt: skip
+        )
 
     def _say_status(self, task: Task, status: PutMessageStatus) -> None:
         if status is PutMessageStatus.PUT_OK:

@@ -192,9 +192,12 @@ class SendDesk(Answerer):
             self.context.answer(task.peer, task.request, answer)
 
     def say(
-        self, task: Task, code: int = ResponseCode.SUCCESS, remark: str | None = None,
+        self,
+        task: Task,
+        code: int = ResponseCode.SUCCESS,
+        remark: str | None = None,
         fields: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Answer a task with a code, a remark and fields."""
         self.finish(task, self.answered(task.request, code, remark, fields))
 
@@ -243,10 +246,18 @@ class SendDesk(Answerer):
     # puts
 
     def put(
-        self, task: Task, draft: Draft, *, waits: bool, queue_id: int, limit_ms: int,
-        on_done: Callable[[PutOutcome], None], on_expired: Callable[[], None] = _nothing,
-        on_number: Callable[[int], None] | None = None, note: Callable[[int], None] = _not_noted,
-    ) -> None:  # fmt: skip
+        self,
+        task: Task,
+        draft: Draft,
+        *,
+        waits: bool,
+        queue_id: int,
+        limit_ms: int,
+        on_done: Callable[[PutOutcome], None],
+        on_expired: Callable[[], None] = _nothing,
+        on_number: Callable[[int], None] | None = None,
+        note: Callable[[int], None] = _not_noted,
+    ) -> None:
         """Put a draft for a task; `on_done` is called with its outcome, unless it waits for too long to be published:
         then it is not, the task is answered, and `on_expired` called. `on_number` as of `Puts.put`; `note` hears 1
         before the draft can be seen by anybody, and -1 where it is not stored. Raises Busy."""
@@ -272,9 +283,14 @@ class SendDesk(Answerer):
         note(1)
         try:
             self.puts.put(
-                draft, waits=waits, queue_id=queue_id, on_done=done, limit_ms=limit_ms, on_expired=expired,
+                draft,
+                waits=waits,
+                queue_id=queue_id,
+                on_done=done,
+                limit_ms=limit_ms,
+                on_expired=expired,
                 on_number=on_number,
-            )  # fmt: skip
+            )
         except Busy:
             note(-1)
             raise

@@ -240,7 +240,7 @@ def order_properties(entries: Words, state: Words, rules: Words, order: Words, k
 @bare_kernel
 def write_properties(
     data: Bytes, at: int, text: Bytes, own_text: Bytes, entries: Words, state: Words, rules: Words, order: Words
-) -> None:  # fmt: skip
+) -> None:
     """The property string of state[SaidWord.OUT_BYTES] bytes to data[at:]."""
     end, k = at + state[SaidWord.OUT_BYTES], 0
     while order[k] >= 0:

@@ -191,9 +191,19 @@ def place_for(block: Words, peers: Words, peer: int, waits: int, in_sync: int, l
 
 @bare_kernel
 def write_record(
-    data: Bytes, at: int, length: int, magic: int, flag: int, frame: Bytes, header: Words, body: int, body_bytes: int,
-    peers: Words, peer: int, store_host: int,
-) -> int:  # fmt: skip
+    data: Bytes,
+    at: int,
+    length: int,
+    magic: int,
+    flag: int,
+    frame: Bytes,
+    header: Words,
+    body: int,
+    body_bytes: int,
+    peers: Words,
+    peer: int,
+    store_host: int,
+) -> int:
     """Write all of a record to data[at:] except its properties; return where these go."""
     store_be32(data, at, length)
     store_be32(data, at + MAGIC_AT, magic)
@@ -222,9 +232,19 @@ def write_record(
 
 @kernel
 def _note(
-    block: Words, number: int, length: int, waits: int, in_sync: int, now_ns: int, header: Words, peers: Words,
-    peer: int, queue_id: int, form: int, records: int,
-) -> None:  # fmt: skip
+    block: Words,
+    number: int,
+    length: int,
+    waits: int,
+    in_sync: int,
+    now_ns: int,
+    header: Words,
+    peers: Words,
+    peer: int,
+    queue_id: int,
+    form: int,
+    records: int,
+) -> None:
     """Fill the rows of what is published next."""
     rows = block[BlockWord.ROWS]
     at = number % rows * SENT_WORDS
@@ -259,9 +279,21 @@ def _keep_unique(block: Words, number: int, text: Bytes, at: int, count: int) ->
 
 @kernel
 def enter(
-    block: Words, said: Words, header: Words, peers: Words, peer: int, in_sync: int, now_ns: int, queue_id: int,
-    form: int, records: int, length: int, position: int, taken: int, slot: int,
-) -> None:  # fmt: skip
+    block: Words,
+    said: Words,
+    header: Words,
+    peers: Words,
+    peer: int,
+    in_sync: int,
+    now_ns: int,
+    queue_id: int,
+    form: int,
+    records: int,
+    length: int,
+    position: int,
+    taken: int,
+    slot: int,
+) -> None:
     """Describe what was written at `position`, with the `taken` bytes of `place_for`, as the next in the ring."""
     local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
     words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))

@@ -121,9 +121,12 @@ class Sends:
         else:
             fields = {"group": group}
             self.desk.ask(
-                task, "ensure_group", group, fields,
+                task,
+                "ensure_group",
+                group,
+                fields,
                 lambda answer: self._with_group(task, header, group, answer.get("config")),
-            )  # fmt: skip
+            )
 
     def _with_group(self, task: Task, header: SendHeader, group: str, config: Json | None) -> None:
         with self.desk.guarded(task, self.desk.common):
@@ -134,9 +137,12 @@ class Sends:
                 self._put(task, header, most)
                 return
             self.desk.ask(
-                task, "has_locks", group, {"group": group},
+                task,
+                "has_locks",
+                group,
+                {"group": group},
                 lambda answer: self._put(task, header, DEAD_AT_ONCE if answer.get("has") else most),
-            )  # fmt: skip
+            )
 
     # into the log
 
@@ -151,10 +157,14 @@ class Sends:
 
         def put() -> None:
             desk.put(
-                task, draft, waits=stored.waits, queue_id=header.queue_id, limit_ms=desk.config.wait_in_send_queue_ms,
+                task,
+                draft,
+                waits=stored.waits,
+                queue_id=header.queue_id,
+                limit_ms=desk.config.wait_in_send_queue_ms,
                 on_done=lambda outcome: self._put_done(task, stored, outcome),
                 note=partial(kinds.note_sent, desk.context.counts, stored, draft),
-            )  # fmt: skip
+            )
 
         if stored.topic.startswith(DEAD_PREFIX):
             kinds.note_dead(desk.context.counts, str(header.producer_group), str(header.topic))
@@ -175,11 +185,18 @@ class Sends:
         """Return what is stored, and its record. Raises Refused, InvalidMessage, PropertiesTooLarge."""
         desk, facts = self.desk, self.desk.facts.now()
         request = SendRequest(
-            topic=str(header.topic), body=bytes(task.request.body), queue_id=header.queue_id,
-            sys_flag=header.sys_flag, flag=header.flag, born_timestamp_ms=header.born_timestamp_ms,
-            born_host=task.peer.address, properties=header.properties, reconsume_times=header.reconsume_times,
-            max_reconsume_times=attempts, batch=header.batch,
-        )  # fmt: skip
+            topic=str(header.topic),
+            body=bytes(task.request.body),
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            flag=header.flag,
+            born_timestamp_ms=header.born_timestamp_ms,
+            born_host=task.peer.address,
+            properties=header.properties,
+            reconsume_times=header.reconsume_times,
+            max_reconsume_times=attempts,
+            batch=header.batch,
+        )
         if desk.config.reject_transaction_message and not header.batch:
             fields = parse_properties(facts.policy, request.properties)
             if is_half(fields, request.reconsume_times, facts):
@@ -209,8 +226,12 @@ class Sends:
         unique_key = stored.fields.get(UNIQ_KEY) if desk.line.put.adds_unique_key else None
         is_inner = stored.sys_flag & SysFlag.INNER_BATCH and desk.line.put.inner_batches
         fields = answers.stored_fields(
-            desk.common, outcome.message_id, outcome.queue_id, outcome.queue_offset, transaction_id=unique_key,
+            desk.common,
+            outcome.message_id,
+            outcome.queue_id,
+            outcome.queue_offset,
+            transaction_id=unique_key,
             batch_key=unique_key if is_inner else None,
             capacity=desk.fields_capacity(task.request),
-        )  # fmt: skip
+        )
         desk.say(task, desk.put_answer(outcome.status).code, None, fields)

@@ -34,9 +34,12 @@ class TopicChecks:
         else:
             checks.check_to_make(desk.broker, header)
             fields = {
-                "topic": topic, "defaultTopic": header.default_topic, "queueNums": header.default_topic_queue_nums or 0,
-                "sysFlag": checks.unit_flag(header), "remote": _producer(task),
-            }  # fmt: skip
+                "topic": topic,
+                "defaultTopic": header.default_topic,
+                "queueNums": header.default_topic_queue_nums or 0,
+                "sysFlag": checks.unit_flag(header),
+                "remote": _producer(task),
+            }
             desk.ask(task, "ensure_topic", topic, fields, lambda answer: self._made(task, header, answer, then))
 
     def _made(self, task: Task, header: SendHeader, answer: Json, then: Then) -> None:

@@ -74,16 +74,22 @@ class TransactionEnds:
             raise on_slave()
         if header.is_asked or header.decision is not Decision.COMMIT:
             self._seldom.tell(
-                "a producer of %s says %s of the half message at %s", header.producer_group, header.decision.name,
-                header.half_physical_offset, level=logging.DEBUG,
-            )  # fmt: skip
+                "a producer of %s says %s of the half message at %s",
+                header.producer_group,
+                header.decision.name,
+                header.half_physical_offset,
+                level=logging.DEBUG,
+            )
         if header.decision is Decision.PENDING:
             desk.finish(task, None)
             return
         half = check_half(
-            None if header.half_physical_offset is None else desk.message_at(header.half_physical_offset), header,
-            task.now_ms, timeout_ms=desk.config.transaction_timeout_ms, rejects_late=desk.line.put.rejects_late_ends,
-        )  # fmt: skip
+            None if header.half_physical_offset is None else desk.message_at(header.half_physical_offset),
+            header,
+            task.now_ms,
+            timeout_ms=desk.config.transaction_timeout_ms,
+            rejects_late=desk.line.put.rejects_late_ends,
+        )
         self._end(task, half, header.decision)
 
     def _end(self, task: Task, half: Message, decision: Decision) -> None:
@@ -146,12 +152,16 @@ class TransactionEnds:
 
         try:
             desk.put(
-                task, draft, waits=stored.waits, queue_id=stored.queue_id,
-                limit_ms=desk.config.wait_in_transaction_queue_ms, on_done=done,
+                task,
+                draft,
+                waits=stored.waits,
+                queue_id=stored.queue_id,
+                limit_ms=desk.config.wait_in_transaction_queue_ms,
+                on_done=done,
                 on_expired=lambda: decisions.is_not_put(place),
                 on_number=lambda number: decisions.publishes(place, number),
                 note=partial(kinds.note_not_sent, desk.context.counts, draft),
-            )  # fmt: skip
+            )
         except Busy:
             decisions.is_not_put(place)
             raise
@@ -200,9 +210,13 @@ class TransactionEnds:
         assert desk.puts is not None, "a slave ends none"
         try:
             desk.puts.put(
-                draft, waits=stored.waits, queue_id=stored.queue_id, on_done=done, on_expired=expired,
+                draft,
+                waits=stored.waits,
+                queue_id=stored.queue_id,
+                on_done=done,
+                on_expired=expired,
                 limit_ms=desk.config.wait_in_transaction_queue_ms,
-            )  # fmt: skip
+            )
         except Busy:
             expired(0)
 

@@ -90,9 +90,17 @@ def _measure(frame: Bytes, at: int, end: int, lengths: Words, first: int, fixed:
 
 @kernel
 def _write_records(
-    block: Words, data: Bytes, to: int, frame: Bytes, at: int, end: int, lengths: Words, first: int, peers: Words,
+    block: Words,
+    data: Bytes,
+    to: int,
+    frame: Bytes,
+    at: int,
+    end: int,
+    lengths: Words,
+    first: int,
+    peers: Words,
     peer: int,
-) -> None:  # fmt: skip
+) -> None:
     """The records one behind the other to data[to:]."""
     scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
     header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]
@@ -140,7 +148,7 @@ def _write_head(data: Bytes, at: int, records: int, length: int, bytes_max: int)
 @kernel
 def put_batch(
     block: Words, frame: Bytes, end: int, peers: Words, peer: int, now_ns: int, slot: int, body: int, is_json: bool
-) -> int:  # fmt: skip
+) -> int:
     """The messages in frame[body:end] into the ring; 0, or why they are unusual."""
     scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
     header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]

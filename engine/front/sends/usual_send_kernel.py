@@ -109,7 +109,7 @@ def _put(block: Words, frame: Bytes, at: int, end: int, peers: Words, peer: int,
 @kernel
 def _publish(
     block: Words, frame: Bytes, end: int, peers: Words, peer: int, now_ns: int, slot: int, body: int, is_json: bool
-) -> int:  # fmt: skip
+) -> int:
     """Write a checked send into the ring; it is the writer's once the tail has passed it."""
     scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
     header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]

@@ -70,9 +70,16 @@ class UsualSends:
     """For one front. All that is given must stay mapped until it is dropped; `is_possible` tells whether it may be."""
 
     def __init__(
-        self, facts: Facts, policy: PutPolicy, board: Board, outlet: Outlet, under_way: UnderWay, limits: Limits,
-        buffer: Bytes, forms: AnswerForms,
-    ) -> None:  # fmt: skip
+        self,
+        facts: Facts,
+        policy: PutPolicy,
+        board: Board,
+        outlet: Outlet,
+        under_way: UnderWay,
+        limits: Limits,
+        buffer: Bytes,
+        forms: AnswerForms,
+    ) -> None:
         self.topics = SendTopics()
         self.block: Words = np.zeros(len(BlockWord), np.int64)
         self.peers: Words = np.zeros(PEERS_MAX * PEER_WORDS, np.int64)
@@ -129,8 +136,9 @@ class UsualSends:
         block[BlockWord.BROKER_STATE], block[BlockWord.DISK_STATE] = board.broker_state.index, board.disk_state.index
         block[BlockWord.IN_SYNC_SLAVES] = board.in_sync_slaves.index
         block[BlockWord.LOG_END], block[BlockWord.FLUSH_ERRNO] = (
-            board.max_physical_offset.index, board.flush_errno.index
-        )  # fmt: skip
+            board.max_physical_offset.index,
+            board.flush_errno.index,
+        )
         block[BlockWord.IN_SYNC_MIN] = next((n for n in range(SLAVES_MAX) if may_append(policy, n)), SLAVES_MAX)
         block[BlockWord.REACHED_FIRST] = board.flushed_offset.index if policy.wait_for_flush else NOBODY
         block[BlockWord.REACHED_SECOND] = board.confirm_offset.index if policy.in_sync_replicas > 1 else NOBODY

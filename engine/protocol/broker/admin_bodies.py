@@ -131,11 +131,15 @@ def by_queue(table: Mapping[MessageQueue, str], *, concurrent: bool = False) -> 
 def topic_stats(table: Mapping[MessageQueue, TopicOffset], put_tps: float, line: Line) -> bytes:
     """Return the body of GET_TOPIC_STATS_INFO (202)."""
     queues = {
-        queue: _object({
-            "lastUpdateTimestamp": str(one.last_update_ms), "maxOffset": str(one.max_offset),
-            "minOffset": str(one.min_offset),
-        }) for queue, one in table.items()
-    }  # fmt: skip
+        queue: _object(
+            {
+                "lastUpdateTimestamp": str(one.last_update_ms),
+                "maxOffset": str(one.max_offset),
+                "minOffset": str(one.min_offset),
+            }
+        )
+        for queue, one in table.items()
+    }
     body = {"offsetTable": by_queue(queues, concurrent=line.admin.stats_tables_are_concurrent)}
     if line.admin.tells_put_tps:
         body["topicPutTps"] = double(put_tps)
@@ -168,9 +172,10 @@ def broker_consume_stats(groups: Mapping[str, list[ConsumeStats]], address: str,
         for group, stats in groups.items()
     )
     body = {
-        "brokerAddr": fastjson.dumps(address), "consumeStatsList": listed,
+        "brokerAddr": fastjson.dumps(address),
+        "consumeStatsList": listed,
         "totalDiff": str(sum(stats.total_diff for stats in every)),
-    }  # fmt: skip
+    }
     if line.admin.tells_pull_offsets:
         body["totalInflightDiff"] = str(sum(stats.inflight_diff for stats in every))
     return _object(body).encode("utf-8", "replace")
@@ -190,25 +195,34 @@ def connection(client: Connected) -> Json:
 
 
 def consumer_connection(
-    clients: Iterable[Connected], subscriptions: Mapping[str, Json], consume_type: str, message_model: str,
+    clients: Iterable[Connected],
+    subscriptions: Mapping[str, Json],
+    consume_type: str,
+    message_model: str,
     consume_from_where: str,
-) -> Json:  # fmt: skip
+) -> Json:
     """Return the body of GET_CONSUMER_CONNECTION_LIST (203)."""
     topics = java_order(subscriptions, CONCURRENT_CAPACITY)
     return {
-        "connectionSet": [connection(client) for client in clients], "consumeFromWhere": consume_from_where,
-        "consumeType": consume_type, "messageModel": message_model,
+        "connectionSet": [connection(client) for client in clients],
+        "consumeFromWhere": consume_from_where,
+        "consumeType": consume_type,
+        "messageModel": message_model,
         "subscriptionTable": {topic: subscription(topic, subscriptions[topic]) for topic in topics},
-    }  # fmt: skip
+    }
 
 
 def subscription(topic: str, of: Json) -> Json:
     """Return the JSON fields of a SubscriptionData."""
     return {
-        "classFilterMode": bool(of.get("classFilterMode")), "codeSet": hash_map_order(of.get("codeSet") or ()),
-        "expressionType": of.get("expressionType") or "TAG", "subString": of.get("subString") or "",
-        "subVersion": of.get("subVersion") or 0, "tagsSet": hash_map_order(of.get("tagsSet") or ()), "topic": topic,
-    }  # fmt: skip
+        "classFilterMode": bool(of.get("classFilterMode")),
+        "codeSet": hash_map_order(of.get("codeSet") or ()),
+        "expressionType": of.get("expressionType") or "TAG",
+        "subString": of.get("subString") or "",
+        "subVersion": of.get("subVersion") or 0,
+        "tagsSet": hash_map_order(of.get("tagsSet") or ()),
+        "topic": topic,
+    }
 
 
 def all_producers(groups: Mapping[str, Iterable[Connected]]) -> Json:

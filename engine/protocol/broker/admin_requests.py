@@ -131,9 +131,15 @@ class AdminRequests(BrokerRequests):
         if not isinstance(attributes, dict):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{topic}: attributes is not an object")
         config = topic_config(
-            topic, numbers["readQueueNums"], numbers["writeQueueNums"], numbers["perm"], line=self.line,
-            topicFilterType=kind, topicSysFlag=numbers["topicSysFlag"], order=fields.flag("order"),
-        )  # fmt: skip
+            topic,
+            numbers["readQueueNums"],
+            numbers["writeQueueNums"],
+            numbers["perm"],
+            line=self.line,
+            topicFilterType=kind,
+            topicSysFlag=numbers["topicSysFlag"],
+            order=fields.flag("order"),
+        )
         texts = {key: text_of(value) for key, value in attributes.items()}
         change = ",".join(f"{key}={text}" if key.startswith("+") else key for key, text in texts.items())
         return config, change

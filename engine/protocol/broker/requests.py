@@ -74,7 +74,7 @@ class BrokerRequests(Answerer):
 
     def __init__(
         self, compat: str, metadata: Metadata, facts: Facts, *, is_slave: bool, has_timers: bool = True
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(compat)
         self._rules = self.line.broker
         self.metadata, self._facts, self._is_slave, self._has_timers = metadata, facts, is_slave, has_timers
@@ -168,9 +168,14 @@ class BrokerRequests(Answerer):
         self._check_room(topic, self.metadata.topics, TOPICS_MAX)
         read, write, perm = (self._of_topic(request, name) for name in ("readQueueNums", "writeQueueNums", "perm"))
         config = topic_config(
-            topic, read, write, perm, line=self.line, topicFilterType=kind,
+            topic,
+            read,
+            write,
+            perm,
+            line=self.line,
+            topicFilterType=kind,
             topicSysFlag=whole_number(request, "topicSysFlag", INT32_MIN, INT32_MAX) or 0,
-        )  # fmt: skip
+        )
         if self.line.tables.topic_attributes:
             config["order"] = (given(request, "order") or "").lower() == "true"
             self._alter(config, given(request, "attributes") or "")

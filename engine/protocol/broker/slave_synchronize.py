@@ -92,10 +92,11 @@ class SlaveSynchronize:
             codes.append(RequestCode.GET_TIMER_CHECK_POINT)
         version = self._line.remoting.version
         return [
-            Question(fast_address(master_address) if code in FAST else master_address,
-                     RemotingCommand(code, version=version))
+            Question(
+                fast_address(master_address) if code in FAST else master_address, RemotingCommand(code, version=version)
+            )
             for code in codes
-        ]  # fmt: skip
+        ]
 
     def failed(self, code: int, now_ms: int) -> None:
         """Note that a question had no valid answer: it alone is asked again soon."""

@@ -48,10 +48,12 @@ class Group:
     def value(self) -> Json:
         """Return what fronts need to know of the group."""
         return {
-            "consumeType": self.consume_type, "messageModel": self.message_model,
-            "consumeFromWhere": self.consume_from_where, "consumers": len(self.members),
+            "consumeType": self.consume_type,
+            "messageModel": self.message_model,
+            "consumeFromWhere": self.consume_from_where,
+            "consumers": len(self.members),
             "topics": {topic: one.value() for topic, one in self.subscriptions.items()},
-        }  # fmt: skip
+        }
 
     def put(self, member: Member, data: ConsumerData) -> bool:
         """updateChannel: whether it is new."""

@@ -39,9 +39,7 @@ def find_group(metadata: Metadata, group: str, *, makes: bool, now_ms: int) -> V
     return config
 
 
-def make_retry_topic(
-    metadata: Metadata, group: Value, *, is_unit: bool, is_ordered: bool, now_ms: int
-) -> bool:  # fmt: skip
+def make_retry_topic(metadata: Metadata, group: Value, *, is_unit: bool, is_ordered: bool, now_ms: int) -> bool:
     """See that a group has its retry topic; whether it is new."""
     topic, line = RETRY_PREFIX + str(group["groupName"]), metadata.identity.line
     is_ordered = is_ordered and line.groups.retry_topics_are_ordered
@@ -54,8 +52,13 @@ def make_retry_topic(
         return False
     queues = int(group["retryQueueNums"])
     config = topic_config(
-        topic, queues, queues, PERM_READ_WRITE, line=line, order=is_ordered,
+        topic,
+        queues,
+        queues,
+        PERM_READ_WRITE,
+        line=line,
+        order=is_ordered,
         topicSysFlag=UNIT_SUBSCRIBED if is_unit else 0,
-    )  # fmt: skip
+    )
     metadata.set_topic(config, now_ms)
     return True

@@ -84,9 +84,12 @@ def heartbeat_of(body: bytes | memoryview, now_ms: int) -> HeartbeatData:
     producers = tuple(_name(one, "groupName") for one in fields.objects("producerDataSet", GROUPS_MAX))
     consumers = tuple(_consumer(one, now_ms) for one in fields.objects("consumerDataSet", GROUPS_MAX))
     return HeartbeatData(
-        _name(fields, "clientID"), producers, consumers, fields.number("heartbeatFingerprint"),
+        _name(fields, "clientID"),
+        producers,
+        consumers,
+        fields.number("heartbeatFingerprint"),
         fields.flag("withoutSub"),
-    )  # fmt: skip
+    )
 
 
 def checked_config_of(body: bytes | memoryview, now_ms: int) -> CheckedConfig:
@@ -101,10 +104,13 @@ def checked_config_of(body: bytes | memoryview, now_ms: int) -> CheckedConfig:
 def _consumer(fields: JavaFields, now_ms: int) -> ConsumerData:
     subscriptions = tuple(_subscription(one, now_ms) for one in fields.objects("subscriptionDataSet", TOPICS_MAX))
     return ConsumerData(
-        _name(fields, "groupName"), fields.one_of("consumeType", CONSUME_TYPES),
-        fields.one_of("messageModel", MESSAGE_MODELS), fields.one_of("consumeFromWhere", WHERE),
-        tuple(dict.fromkeys(subscriptions)), fields.flag("unitMode"),
-    )  # fmt: skip
+        _name(fields, "groupName"),
+        fields.one_of("consumeType", CONSUME_TYPES),
+        fields.one_of("messageModel", MESSAGE_MODELS),
+        fields.one_of("consumeFromWhere", WHERE),
+        tuple(dict.fromkeys(subscriptions)),
+        fields.flag("unitMode"),
+    )
 
 
 def _subscription(fields: JavaFields, now_ms: int) -> Subscription:
@@ -115,10 +121,14 @@ def _subscription(fields: JavaFields, now_ms: int) -> Subscription:
     except ValueError as wrong:
         raise MalformedJson(WHAT, f"a subscription's codeSet: {wrong}") from None
     return Subscription(
-        _name(fields, "topic"), _text(fields, "subString"), _text(fields, "expressionType", TAG),
+        _name(fields, "topic"),
+        _text(fields, "subString"),
+        _text(fields, "expressionType", TAG),
         fields.number("subVersion", now_ms, INT64_MIN, INT64_MAX),
-        tuple(dict.fromkeys(codes)), tuple(dict.fromkeys(tags)), fields.flag("classFilterMode"),
-    )  # fmt: skip
+        tuple(dict.fromkeys(codes)),
+        tuple(dict.fromkeys(tags)),
+        fields.flag("classFilterMode"),
+    )
 
 
 def _name(fields: JavaFields, name: str) -> str:

@@ -47,9 +47,16 @@ class ClientRequests(Answerer):
     """The requests of one broker's clients. `clock_ms` is monotonic."""
 
     def __init__(
-        self, compat: str, metadata: Metadata, consumers: ConsumerManager, producers: ProducerManager,
-        locks: RebalanceLockManager, clock_ms: Callable[[], int], *, makes_groups: bool,
-    ) -> None:  # fmt: skip
+        self,
+        compat: str,
+        metadata: Metadata,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        locks: RebalanceLockManager,
+        clock_ms: Callable[[], int],
+        *,
+        makes_groups: bool,
+    ) -> None:
         super().__init__(compat)
         self.metadata, self.consumers, self.producers, self.locks = metadata, consumers, producers, locks
         self._clock_ms, self._makes_groups = clock_ms, makes_groups

@@ -178,7 +178,6 @@ class Callers:
             return None
         return max((holder for holder in holders if holder.crowd == largest), key=lambda holder: holder.since_ms)
 
-
     def _overdue_ms(self, holder: Holder, now_ms: int) -> int:
         """Return by how many ms the holder of a slot was silent, or acknowledged nothing, beyond a slave's patience."""
         patience_ms = self._limits.patience_ms

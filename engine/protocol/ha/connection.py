@@ -86,9 +86,15 @@ class HaConnection:
     _is_judged = OwnWord(ConnectionWord.IS_JUDGED)
 
     def __init__(
-        self, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int, known_offset: int = 0, *,
-        start_from_min: bool = False, counts_flushed: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        limits: ConnectionLimits,
+        flow: FlowMonitor,
+        now_ms: int,
+        known_offset: int = 0,
+        *,
+        start_from_min: bool = False,
+        counts_flushed: bool = False,
+    ) -> None:
         """`counts_flushed`: only what the slave has on its disk is held; RocketMQ's slaves never say that."""
         self.limits = limits
         self.flow = flow
@@ -180,8 +186,12 @@ class HaConnection:
             raise PeerError(CloseReason.REQUEST_ABOVE_END, offset, f"the master's log ends at {max_physical_offset}")
         if 0 < offset < min_physical_offset and not asks_for_all:
             raise PeerError(CloseReason.REQUEST_BELOW_MIN, offset, f"the master's log begins at {min_physical_offset}")
-        start = min_physical_offset if asks_for_all else transfer_start(
-            offset, min_physical_offset, max_physical_offset, self.limits.segment_bytes, self._start_from_min
+        start = (
+            min_physical_offset
+            if asks_for_all
+            else transfer_start(
+                offset, min_physical_offset, max_physical_offset, self.limits.segment_bytes, self._start_from_min
+            )
         )
         if start > offset:  # it lacks what lies before, whatever earlier connections were sent
             self.known_offset = self.recovered_offset

@@ -51,9 +51,12 @@ def explain(settings: HaSettings, in_sync_slaves: int | None = None) -> Explanat
     return Explanation(
         f"{settings.broker_role}, {settings.flush_disk_type}, compat {settings.compat}"
         f" (as RocketMQ {HA_POLICIES[settings.compat].version})",
-        _answers(settings, policy), _survives(settings, policy), _timers(settings, policy), _notes(settings, policy),
+        _answers(settings, policy),
+        _survives(settings, policy),
+        _timers(settings, policy),
+        _notes(settings, policy),
         "" if in_sync_slaves is None else _now(settings, policy, in_sync_slaves),
-    )  # fmt: skip
+    )
 
 
 def _slaves(count: int) -> str:

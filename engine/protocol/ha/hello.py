@@ -187,9 +187,15 @@ class MasterGreeting:
     """The master's side: the challenge is sent first, then `hear` gets each word that is no offset."""
 
     def __init__(
-        self, facts: Facts, secret: bytes, nonce: bytes, *, counts_flushed: bool = False, puts_wait: bool = True,
+        self,
+        facts: Facts,
+        secret: bytes,
+        nonce: bytes,
+        *,
+        counts_flushed: bool = False,
+        puts_wait: bool = True,
         is_required: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`is_required`: who has not proved that it knows the secret is not served, nor are RocketMQ's slaves."""
         self._facts, self._secret, self.is_required = facts, secret, is_required
         self._says = json.dumps({"flushed": counts_flushed, "waits": puts_wait}).encode()
@@ -264,10 +270,15 @@ def is_signed(secret: bytes, who: bytes, said_before: bytes, text: bytes, said: 
 def _json(facts: Facts, nonce: bytes) -> bytes:
     identity = facts.identity
     fields = {
-        "v": 1, "nonce": nonce.hex(), "cluster": identity.cluster[:NAME_CHARACTERS_MAX],
-        "name": identity.broker_name[:NAME_CHARACTERS_MAX], "id": identity.broker_id, "min": facts.min_offset,
-        "end": facts.end_offset, "epochs": [entry_fields(epoch) for epoch in facts.epochs[-EPOCHS_MAX:]],
-    }  # fmt: skip
+        "v": 1,
+        "nonce": nonce.hex(),
+        "cluster": identity.cluster[:NAME_CHARACTERS_MAX],
+        "name": identity.broker_name[:NAME_CHARACTERS_MAX],
+        "id": identity.broker_id,
+        "min": facts.min_offset,
+        "end": facts.end_offset,
+        "epochs": [entry_fields(epoch) for epoch in facts.epochs[-EPOCHS_MAX:]],
+    }
     if facts.remoting:
         fields |= {"remoting": facts.remoting, "peers": list(facts.peers[-PEERS_MAX:])}
     return json.dumps(fields, ensure_ascii=False).encode()
@@ -297,9 +308,13 @@ def _facts_of(fields: dict[str, Any]) -> Facts:
     broker_id, min_offset, end_offset = numbers
     peers = fields.get("peers")
     return Facts(
-        Identity(texts[0], texts[1], broker_id), min_offset, end_offset, epochs, _address(fields.get("remoting")),
+        Identity(texts[0], texts[1], broker_id),
+        min_offset,
+        end_offset,
+        epochs,
+        _address(fields.get("remoting")),
         tuple(filter(None, map(_address, peers[:PEERS_MAX]))) if isinstance(peers, list) else (),
-    )  # fmt: skip
+    )
 
 
 def _address(said: object) -> str:

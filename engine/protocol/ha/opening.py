@@ -210,9 +210,10 @@ class Opening:
     def _differs(self, own: memoryview, masters: memoryview) -> None:
         first = next(index for index, pair in enumerate(zip(own, masters, strict=True)) if pair[0] != pair[1])
         self.difference = Difference(
-            self._position + first, bytes(own[first : first + DIFFERENCE_BYTES]),
+            self._position + first,
+            bytes(own[first : first + DIFFERENCE_BYTES]),
             bytes(masters[first : first + DIFFERENCE_BYTES]),
-        )  # fmt: skip
+        )
         detail = f"this log has {self.difference.own.hex()}, the master's {self.difference.masters.hex()}"
         raise PeerError(CloseReason.DIVERGED, self.difference.offset, detail)
 

@@ -63,9 +63,12 @@ def put_policy(settings: HaSettings) -> PutPolicy:
     checks = rules.checks_before_append and settings.enable_slave_acting_master
     is_automatic = checks and settings.enable_auto_in_sync_replicas
     return PutPolicy(
-        max(settings.in_sync_replicas, settings.min_in_sync_replicas if is_automatic else 1), wait_for_flush,
-        rules.refuses_without_slave, checks, settings.min_in_sync_replicas if is_automatic else 0,
-    )  # fmt: skip
+        max(settings.in_sync_replicas, settings.min_in_sync_replicas if is_automatic else 1),
+        wait_for_flush,
+        rules.refuses_without_slave,
+        checks,
+        settings.min_in_sync_replicas if is_automatic else 0,
+    )
 
 
 def replicas_needed(policy: PutPolicy, in_sync_slaves: int) -> int:

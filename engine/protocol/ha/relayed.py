@@ -34,9 +34,11 @@ def signed(secret: bytes, nonce: bytes, to: bytes, claim: bytes) -> Relayed:
 
 def is_proved(secret: bytes, nonce: bytes, said: Relayed) -> bool:
     """Whether who knows the secret said that, after we made up `nonce`."""
-    return len(nonce) == NONCE_BYTES and said.to == nonce and is_signed(
-        secret, WHO, nonce, said.nonce + said.claim, said.signature
-    )  # fmt: skip
+    return (
+        len(nonce) == NONCE_BYTES
+        and said.to == nonce
+        and is_signed(secret, WHO, nonce, said.nonce + said.claim, said.signature)
+    )
 
 
 def texts_of(said: Relayed) -> tuple[str, ...]:

@@ -22,9 +22,12 @@ class LiveSettings:
     """`shown`: what cannot change; `changeable`: what can, by key, with what is called with its new value."""
 
     def __init__(
-        self, rules: NamingRules, shown: Mapping[str, str], values: Mapping[str, bool],
+        self,
+        rules: NamingRules,
+        shown: Mapping[str, str],
+        values: Mapping[str, bool],
         changeable: Mapping[str, Callable[[bool], None]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._rules, self._shown, self._changeable = rules, dict(shown), changeable
         self._values = dict(values)
         self.changed: dict[str, bool] = {}  # by a request: the shell's to take

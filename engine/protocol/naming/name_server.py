@@ -59,10 +59,14 @@ class NameServer(Answerer):
     """The state of a name server and its answers; `kv_changes` counts what is to be saved of the key-value config."""
 
     def __init__(
-        self, compat: str = OF_NAME_SERVERS, kv: dict[str, dict[str, str]] | None = None,
-        *, order_message_enable: bool = False, support_acting_master: bool = False,
+        self,
+        compat: str = OF_NAME_SERVERS,
+        kv: dict[str, dict[str, str]] | None = None,
+        *,
+        order_message_enable: bool = False,
+        support_acting_master: bool = False,
         shown: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(compat)
         self.routes = RouteTable(self.line, support_acting_master=support_acting_master)
         self.kv: dict[str, dict[str, str]] = {} if kv is None else kv
@@ -71,10 +75,11 @@ class NameServer(Answerer):
         self._kv_bytes = sum(_bytes_of(*pair) for of in self.kv.values() for pair in of.items())
         self._rules, self._order_message_enable, self.kv_changes = self.line.naming, order_message_enable, 0
         self.settings = LiveSettings(
-            self._rules, shown or {},
+            self._rules,
+            shown or {},
             {"orderMessageEnable": order_message_enable, "supportActingMaster": support_acting_master},
             {"orderMessageEnable": self._set_order, "supportActingMaster": self.routes.support_acting_master},
-        )  # fmt: skip
+        )
         self.handlers = {
             RequestCode.GET_NAMESRV_CONFIG: self._show_settings,
             RequestCode.UPDATE_NAMESRV_CONFIG: self._change_settings,
@@ -126,11 +131,15 @@ class NameServer(Answerer):
         body = self._registered_body(request)
         acting, broker_id = given(request, "enableActingMaster"), self._broker_id(request, "Register")
         who = Registration(
-            required(request, "clusterName"), required(request, "brokerName"), broker_id,
-            required(request, "brokerAddr"), required(request, "haServerAddr"),
-            whole_number(request, "heartbeatTimeoutMillis"), None if acting is None else acting.lower() == "true",
+            required(request, "clusterName"),
+            required(request, "brokerName"),
+            broker_id,
+            required(request, "brokerAddr"),
+            required(request, "haServerAddr"),
+            whole_number(request, "heartbeatTimeoutMillis"),
+            None if acting is None else acting.lower() == "true",
             given(request, "__ZONE_NAME"),
-        )  # fmt: skip
+        )
         names = (who.cluster, who.broker_name, who.address, who.ha_server_address or "-", who.zone_name or "-")
         no_room = None if all(map(is_name, names)) else "a name in it is invalid"
         no_room = no_room or self.routes.no_room_for(who, body, connection)
@@ -141,9 +150,10 @@ class NameServer(Answerer):
             return self.answered(request, ResponseCode.SYSTEM_ERROR, "register broker failed", {})
         fields = {"haServerAddr": master.ha_server_address, "masterAddr": master.master_address}
         return self.answered(
-            request, ext_fields={name: value for name, value in fields.items() if value is not None},
+            request,
+            ext_fields={name: value for name, value in fields.items() if value is not None},
             body=self._kv_body(ORDER_TOPICS) or b"",
-        )  # fmt: skip
+        )
 
     def work_ahead(self, request: RemotingCommand) -> RegisterBody | MalformedFrame | None:
         """Return what a registration's body says: up to some ten MB of JSON.
@@ -232,8 +242,9 @@ class NameServer(Answerer):
         if self._order_message_enable and order is not None:
             fields = dict(sorted({**fields, "orderTopicConf": order}.items()))
         if quoted:
-            fields["brokerDatas"] = [{**of, "brokerAddrs": dict(sorted(of["brokerAddrs"].items()))}
-                                   for of in fields["brokerDatas"]]  # fmt: skip
+            fields["brokerDatas"] = [
+                {**of, "brokerAddrs": dict(sorted(of["brokerAddrs"].items()))} for of in fields["brokerDatas"]
+            ]
         return self.answered(request, body=body_of(fields, bare_keys=not quoted))
 
     def _route_json(self, route: Route) -> Json:
@@ -244,9 +255,7 @@ class NameServer(Answerer):
         }
 
     def _broker_json(self, broker: BrokerData) -> Json:
-        fields: Json = {
-            "brokerAddrs": _addresses(broker), "brokerName": broker.broker_name, "cluster": broker.cluster
-        }  # fmt: skip
+        fields: Json = {"brokerAddrs": _addresses(broker), "brokerName": broker.broker_name, "cluster": broker.cluster}
         if self._rules.acting_masters:
             fields["enableActingMaster"] = broker.enable_acting_master
             if broker.zone_name is not None:

@@ -111,9 +111,11 @@ class Registration:
             body = b"".join((BODY_BEGINS, servers, BODY_MIDDLE, plain, BODY_ENDS))
         crc = yield from _crc_in_steps(body)
         fields = {
-            **self._names(), "haServerAddr": self._member.ha_server_address, "compressed": str(is_large).lower(),
+            **self._names(),
+            "haServerAddr": self._member.ha_server_address,
+            "compressed": str(is_large).lower(),
             "bodyCrc32": str(crc & CRC_MASK),
-        }  # fmt: skip
+        }
         if self._line.naming.acting_masters:
             fields["enableActingMaster"] = "false" if self._heartbeats is None else "true"
         if self._heartbeats is not None:

@@ -322,9 +322,10 @@ class RouteTable:
             return None
         servers = {
             at: self._filter_servers[key]
-            for broker in brokers for at in broker.addresses.values()
+            for broker in brokers
+            for at in broker.addresses.values()
             if (key := self._key(broker.cluster, at)) in self._filter_servers
-        }  # fmt: skip
+        }
         if self._support_acting_master and not topic.startswith(SYNC_GROUP_PREFIX):
             for broker in brokers:
                 _let_act(broker, queues[broker.broker_name])

@@ -69,9 +69,13 @@ class Checks:
     """Decides by the tables of a front, which change under it: TopicConfig, SubscriptionGroupConfig, subscriptions."""
 
     def __init__(
-        self, broker: Broker, topics: Mapping[str, Json], groups: Mapping[str, Json], subscriptions: Mapping[str, Json],
+        self,
+        broker: Broker,
+        topics: Mapping[str, Json],
+        groups: Mapping[str, Json],
+        subscriptions: Mapping[str, Json],
         forbidden: Mapping[str, Json],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._broker, self._rules, self._faq = broker, broker.line.pull, broker.line.naming.faq
         self._topics, self._groups, self._subscriptions = topics, groups, subscriptions
         self._forbidden = forbidden

@@ -154,9 +154,14 @@ def _code_of(catch: Catch, offset: int) -> int:
 
 
 def answer_fields(
-    catch: Catch, suggested_broker: int, rules: PullRules, topic: dict[str, Any], group: dict[str, Any], *,
+    catch: Catch,
+    suggested_broker: int,
+    rules: PullRules,
+    topic: dict[str, Any],
+    group: dict[str, Any],
+    *,
     in_json: bool,
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """The answer's fields, in the order in which Java's map of names has them; of a binary header, its class."""
     fields = {"suggestWhichBrokerId": str(suggested_broker)}
     if rules.sys_flags:

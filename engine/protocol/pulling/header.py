@@ -46,11 +46,18 @@ def pull_header(fields: Mapping[str, str] | None) -> PullHeader:
     ext = fields or {}
     try:
         return PullHeader(
-            ext["consumerGroup"], ext["topic"], _int(ext["queueId"]), _long(ext["queueOffset"]),
-            _int(ext["maxMsgNums"]), _int(ext["sysFlag"]), _long(ext["commitOffset"]),
-            _long(ext["suspendTimeoutMillis"]), ext.get("subscription"), _long(ext["subVersion"]),
+            ext["consumerGroup"],
+            ext["topic"],
+            _int(ext["queueId"]),
+            _long(ext["queueOffset"]),
+            _int(ext["maxMsgNums"]),
+            _int(ext["sysFlag"]),
+            _long(ext["commitOffset"]),
+            _long(ext["suspendTimeoutMillis"]),
+            ext.get("subscription"),
+            _long(ext["subVersion"]),
             ext.get("expressionType"),
-        )  # fmt: skip
+        )
     except KeyError as missing:
         getter = f'"PullMessageRequestHeader.{missing.args[0]}"'
         raise Thrown(f"{NULL_POINTER}: {null_pointer('java.lang.Number.intValue()', getter)}") from None

@@ -88,9 +88,7 @@ class HoldList:
         """Return the queues that pulls wait for."""
         return iter(self._queues)
 
-    def arrived(
-        self, queue: Queue, end: int, is_matched: Callable[[TagFilter, int, int], bool]
-    ) -> list[HeldPull]:  # fmt: skip
+    def arrived(self, queue: Queue, end: int, is_matched: Callable[[TagFilter, int, int], bool]) -> list[HeldPull]:
         """The queue ends there now: the pulls for which `is_matched(tags, from, to)` something came, held no more."""
 
         def is_wanted(pull: HeldPull) -> bool:

@@ -59,7 +59,7 @@ class Answerer:
 
     def answer(
         self, request: RemotingCommand, connection: int, now_ms: int, ahead: object = None
-    ) -> RemotingCommand | None:  # fmt: skip
+    ) -> RemotingCommand | None:
         """The answer to a request; None to a oneway one, and to an answer that nobody asked for."""
         if request.is_response:
             return None
@@ -81,9 +81,13 @@ class Answerer:
         return request.answer(ResponseCode.SYSTEM_ERROR, remark, version=self.version, serialize=Serialize.JSON)
 
     def answered(
-        self, request: RemotingCommand, code: int = ResponseCode.SUCCESS, remark: str | None = None,
-        ext_fields: Mapping[str, str] | None = None, body: bytes = b"",
-    ) -> RemotingCommand:  # fmt: skip
+        self,
+        request: RemotingCommand,
+        code: int = ResponseCode.SUCCESS,
+        remark: str | None = None,
+        ext_fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> RemotingCommand:
         """An answer in this version's form: the request's, or always JSON."""
         form = Serialize.JSON if self.line.remoting.answers_in_json else None
         return request.answer(code, remark, ext_fields, body, version=self.version, serialize=form)
@@ -129,7 +133,7 @@ def shown(text: str | None) -> str:
 
 def whole_number(
     request: RemotingCommand, name: str, low: int = fastjson.INT64_MIN, high: int = fastjson.INT64_MAX
-) -> int | None:  # fmt: skip
+) -> int | None:
     """A number, if it is there and one of Java's: Java logs what it cannot parse, and goes on without it."""
     try:
         return fastjson.whole_number(given(request, name), low, high)

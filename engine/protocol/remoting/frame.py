@@ -96,9 +96,15 @@ class RemotingCommand:
         return bool(self.flag & ONEWAY_FLAG)
 
     def answer(
-        self, code: int, remark: str | None = None, ext_fields: Mapping[str, str] | None = None, body: bytes = b"",
-        *, version: int, serialize: Serialize | None = None,
-    ) -> RemotingCommand:  # fmt: skip
+        self,
+        code: int,
+        remark: str | None = None,
+        ext_fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        version: int,
+        serialize: Serialize | None = None,
+    ) -> RemotingCommand:
         """The answer to this request; in its header form (4.9's way) unless another is given (5.x: always JSON)."""
         form = self.serialize if serialize is None else serialize
         return RemotingCommand(code, self.opaque, RESPONSE_FLAG, remark, ext_fields, body, "JAVA", version, form)

@@ -75,9 +75,15 @@ def put_answer(status: PutMessageStatus, broker: SendingBroker, disk_used_percen
 
 
 def stored_fields(
-    common: dict[str, str], message_id: str, queue_id: int, queue_offset: int, *, transaction_id: str | None = None,
-    batch_key: str | None = None, capacity: int | None,
-) -> dict[str, str]:  # fmt: skip
+    common: dict[str, str],
+    message_id: str,
+    queue_id: int,
+    queue_offset: int,
+    *,
+    transaction_id: str | None = None,
+    batch_key: str | None = None,
+    capacity: int | None,
+) -> dict[str, str]:
     """The fields of an answer about a stored message; `common`: those of any answer.
 
     In the order of a HashMap of that capacity; None: of a binary header, which is written field by field.

@@ -54,9 +54,7 @@ def forbidden(broker: SendingBroker) -> Refused:
     return Refused(ResponseCode.NO_PERMISSION, f"the broker[{broker.ip}] sending message is forbidden")
 
 
-def check_name(
-    broker: SendingBroker, header: SendHeader, topics: Mapping[str, Json], permission: int
-) -> str:  # fmt: skip
+def check_name(broker: SendingBroker, header: SendHeader, topics: Mapping[str, Json], permission: int) -> str:
     """The topic's name. `permission` is the broker's own: only ordered topics are refused by it. Raises Refused."""
     topic = header.topic
     if not permission & PERM_WRITE and topics.get(topic or "", {}).get("order"):

@@ -63,10 +63,12 @@ def end_header(request: RemotingCommand) -> EndHeader:
     if decision not in list(Decision):
         raise Thrown(f"{REMOTING_EXCEPTION}: commitOrRollback field wrong")
     return EndHeader(
-        given(request, "producerGroup"), java_number(given(request, "tranStateTableOffset"), is_long=True),
-        java_number(given(request, "commitLogOffset"), is_long=True), Decision(decision),
+        given(request, "producerGroup"),
+        java_number(given(request, "tranStateTableOffset"), is_long=True),
+        java_number(given(request, "commitLogOffset"), is_long=True),
+        Decision(decision),
         (given(request, "fromTransactionCheck") or "").lower() == "true",
-    )  # fmt: skip
+    )
 
 
 def transaction_of(half: Message) -> bytes:
@@ -85,9 +87,7 @@ def on_slave() -> Refused:
     return Refused(ResponseCode.SLAVE_NOT_AVAILABLE, NO_REMARK)
 
 
-def check_half(
-    half: Message | None, header: EndHeader, now_ms: int, *, timeout_ms: int, rejects_late: bool
-) -> Message:  # fmt: skip
+def check_half(half: Message | None, header: EndHeader, now_ms: int, *, timeout_ms: int, rejects_late: bool) -> Message:
     """Return the half message that is meant; beyond RocketMQ's checks it has to be one. Raises Refused, Thrown."""
     if half is None or half.topic != HALF_TOPIC:
         raise Refused(ResponseCode.SYSTEM_ERROR, NO_HALF)

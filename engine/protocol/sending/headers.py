@@ -18,9 +18,13 @@ from store.tables import fastjson
 from store.tables.fastjson import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 
 NUMBER_FORMAT = "java.lang.NumberFormatException"
-SHORT_FORMS = frozenset({
-    RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2,
-})  # fmt: skip
+SHORT_FORMS = frozenset(
+    {
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    }
+)
 ATTEMPTS_SAID_FROM = 121  # MQVersion V3_4_9: clients from it on say how often a message may be tried
 
 
@@ -60,10 +64,21 @@ def _short(fields: Mapping[str, str]) -> SendHeader:
     born, flag = _whole(fields.get("g"), is_long=True), _whole(fields.get("h"))
     reconsume, most = _whole(fields.get("j")), _whole(fields.get("l"))
     return SendHeader(
-        fields.get("a"), fields.get("b"), fields.get("c"), queue_nums, queue_id or 0, sys_flag or 0, born or 0,
-        flag or 0, fields.get("i") or "", reconsume or 0, _is_true(fields.get("k")), most, _is_true(fields.get("m")),
+        fields.get("a"),
+        fields.get("b"),
+        fields.get("c"),
+        queue_nums,
+        queue_id or 0,
+        sys_flag or 0,
+        born or 0,
+        flag or 0,
+        fields.get("i") or "",
+        reconsume or 0,
+        _is_true(fields.get("k")),
+        most,
+        _is_true(fields.get("m")),
         _lacking(queue_id, born, sys_flag, flag),
-    )  # fmt: skip
+    )
 
 
 def _lacking(queue_id: int | None, born: int | None, sys_flag: int | None, flag: int | None) -> str:
@@ -100,11 +115,21 @@ def _long(fields: Mapping[str, str]) -> SendHeader:
     born = java_number(fields.get("bornTimestamp"), is_long=True)
     lacks = _lacking(numbers["queueId"], born, numbers["sysFlag"], numbers["flag"])
     return SendHeader(
-        fields.get("producerGroup"), fields.get("topic"), fields.get("defaultTopic"), numbers["defaultTopicQueueNums"],
-        numbers["queueId"] or 0, numbers["sysFlag"] or 0, born or 0, numbers["flag"] or 0,
-        fields.get("properties") or "", numbers["reconsumeTimes"] or 0, _is_true(fields.get("unitMode")),
-        numbers["maxReconsumeTimes"], _is_true(fields.get("batch")), lacks,
-    )  # fmt: skip
+        fields.get("producerGroup"),
+        fields.get("topic"),
+        fields.get("defaultTopic"),
+        numbers["defaultTopicQueueNums"],
+        numbers["queueId"] or 0,
+        numbers["sysFlag"] or 0,
+        born or 0,
+        numbers["flag"] or 0,
+        fields.get("properties") or "",
+        numbers["reconsumeTimes"] or 0,
+        _is_true(fields.get("unitMode")),
+        numbers["maxReconsumeTimes"],
+        _is_true(fields.get("batch")),
+        lacks,
+    )
 
 
 def attempts_max(request: RemotingCommand, header_max: int | None, group_max: int) -> int:

@@ -37,9 +37,12 @@ def send_back_header(request: RemotingCommand) -> SendBackHeader:
     if group is None:
         raise NULL_KEY
     return SendBackHeader(
-        java_number(given(request, "offset"), is_long=True), group, java_number(given(request, "delayLevel")),
-        (given(request, "unitMode") or "").lower() == "true", java_number(given(request, "maxReconsumeTimes")),
-    )  # fmt: skip
+        java_number(given(request, "offset"), is_long=True),
+        group,
+        java_number(given(request, "delayLevel")),
+        (given(request, "unitMode") or "").lower() == "true",
+        java_number(given(request, "maxReconsumeTimes")),
+    )
 
 
 def retry_topic(header: SendBackHeader, queues: int) -> Json:

@@ -19,9 +19,15 @@ RETRY_QUEUES = DEAD_QUEUES = 1  # DLQ_NUMS_PER_GROUP
 
 
 def inherited(
-    topic: str, default_topic: str | None, queue_nums: int, sys_flag: int, topics: Mapping[str, Json], line: Line,
-    *, auto_create: bool,
-) -> Json | None:  # fmt: skip
+    topic: str,
+    default_topic: str | None,
+    queue_nums: int,
+    sys_flag: int,
+    topics: Mapping[str, Json],
+    line: Line,
+    *,
+    auto_create: bool,
+) -> Json | None:
     """A topic as its default topic has it; None where that is not to be inherited from."""
     of = topics.get(default_topic or "")
     if of is None or not of["perm"] & PERM_INHERIT or (default_topic == AUTO_CREATE_TOPIC and not auto_create):
@@ -32,9 +38,15 @@ def inherited(
 
 
 def of_first_message(
-    topic: str, default_topic: str | None, queue_nums: int, sys_flag: int, topics: Mapping[str, Json], line: Line,
-    *, auto_create: bool,
-) -> Json | None:  # fmt: skip
+    topic: str,
+    default_topic: str | None,
+    queue_nums: int,
+    sys_flag: int,
+    topics: Mapping[str, Json],
+    line: Line,
+    *,
+    auto_create: bool,
+) -> Json | None:
     """Return what a message makes that is sent to a topic that is not there."""
     made = inherited(topic, default_topic, queue_nums, sys_flag, topics, line, auto_create=auto_create)
     if made is None and topic.startswith(RETRY_PREFIX):

@@ -167,5 +167,3 @@ class Level:
 def version_steps(before: int, after: int, step: int) -> int:
     """Return how often 5.x counts its table's version up while so many offsets were passed: each `step` updates."""
     return max(0, after // step - before // step)
-
-

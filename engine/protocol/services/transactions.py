@@ -217,7 +217,7 @@ class _Check:
 
     def __init__(
         self, half_offset: int, op_offset: int, limits: Limits, clock_ms: Callable[[], int], passed: Passed, end: int
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.end = end
         self.half_offset, self.op_offset, self.limits, self.clock_ms = half_offset, op_offset, limits, clock_ms
         self.begun_ms, self.removed = clock_ms(), Removed(passed)
@@ -323,7 +323,7 @@ def _pass(check: _Check, half: Half) -> Generator[Wanted, Any, bool | None]:
 
 def check_round(
     half_offset: int, op_offset: int, limits: Limits, clock_ms: Callable[[], int], passed: Passed, end: int
-) -> Round:  # fmt: skip
+) -> Round:
     """TransactionalMessageServiceImpl.check of one half queue, from these offsets on. `clock_ms` is wall time, `end`
     where the queue ends now.
 

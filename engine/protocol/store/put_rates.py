@@ -66,9 +66,7 @@ def rate(samples: Sequence[Sample], now: Sample, window_s: int) -> Rate:
     if elapsed_ms <= 0:
         return Rate(0.0, 0.0, 0.0)
     per_second = 1000 / elapsed_ms
-    return Rate(
-        (now.messages - since.messages) * per_second, (now.bytes - since.bytes) * per_second, elapsed_ms / 1000
-    )
+    return Rate((now.messages - since.messages) * per_second, (now.bytes - since.bytes) * per_second, elapsed_ms / 1000)
 
 
 def put_tps(samples: Sequence[Sample], window_s: int) -> str:

@@ -174,10 +174,18 @@ class LogCleaner:
         return max(0, (self.round_at_ms if self._round is None else self._round.due_ms) - now_ms)
 
     def next(
-        self, now_ms: int, local_hour: int, usage: Usage, files: Sequence[LogFile], *,
-        min_physical_offset: int, deletable_end: int, held_from: int | None, no_room: bool = False,
+        self,
+        now_ms: int,
+        local_hour: int,
+        usage: Usage,
+        files: Sequence[LogFile],
+        *,
+        min_physical_offset: int,
+        deletable_end: int,
+        held_from: int | None,
+        no_room: bool = False,
         kept_from: int | None = None,
-    ) -> Verdict | None:  # fmt: skip
+    ) -> Verdict | None:
         """The next decision, None when there is none now.
 
         `files` ascending; only those that end at or below `deletable_end` may go (the caller leaves out the file that

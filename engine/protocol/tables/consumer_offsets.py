@@ -185,7 +185,7 @@ class ConsumerOffsets:
         group_topics = self._group_topics() if with_topics else None
         return broker_tables.consumer_offsets_value(
             self.table, version, group_topics, self._capacity, light=self.has_light
-        )  # fmt: skip
+        )
 
     def _group_topics(self) -> dict[str, list[str]]:
         by_group: dict[str, list[str]] = {}

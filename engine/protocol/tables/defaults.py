@@ -53,11 +53,14 @@ def default_topics(of: Identity) -> list[tuple[str, int, int]]:
     """(topic, queues, perm) that every broker has."""
     all_of_it = PERM_READ_WRITE | PERM_INHERIT
     defaults = [
-        (topics.SELF_TEST_TOPIC, 1, PERM_READ_WRITE), (topics.BENCHMARK_TOPIC, BENCHMARK_QUEUES, PERM_READ_WRITE),
-        (of.cluster, CLUSTER_QUEUES, all_of_it), (of.broker_name, 1, all_of_it),
-        (topics.OFFSET_MOVED_TOPIC, 1, PERM_READ_WRITE), (SCHEDULE_TOPIC, SCHEDULE_QUEUES, PERM_READ_WRITE),
+        (topics.SELF_TEST_TOPIC, 1, PERM_READ_WRITE),
+        (topics.BENCHMARK_TOPIC, BENCHMARK_QUEUES, PERM_READ_WRITE),
+        (of.cluster, CLUSTER_QUEUES, all_of_it),
+        (of.broker_name, 1, all_of_it),
+        (topics.OFFSET_MOVED_TOPIC, 1, PERM_READ_WRITE),
+        (SCHEDULE_TOPIC, SCHEDULE_QUEUES, PERM_READ_WRITE),
         (f"{of.cluster}_REPLY_TOPIC", 1, PERM_READ_WRITE),
-    ]  # fmt: skip
+    ]
     if of.trace_topic:
         defaults.append((of.trace_topic, 1, PERM_READ_WRITE))
     if of.auto_create_topics:
@@ -66,8 +69,9 @@ def default_topics(of: Identity) -> list[tuple[str, int, int]]:
         defaults.append((topics.TIMER_TOPIC, 1, PERM_READ_WRITE))
     if of.line.tables.transaction_topics:
         defaults += [
-            (topics.HALF_TOPIC, 1, PERM_READ_WRITE), (topics.OP_TOPIC, 1, PERM_READ_WRITE),
+            (topics.HALF_TOPIC, 1, PERM_READ_WRITE),
+            (topics.OP_TOPIC, 1, PERM_READ_WRITE),
             (f"rmq_sys_REVIVE_LOG_{of.cluster}", REVIVE_QUEUES, PERM_READ_WRITE),
             (f"rmq_sys_SYNC_BROKER_MEMBER_{of.broker_name}", 1, PERM_INHERIT),
-        ]  # fmt: skip
+        ]
     return defaults

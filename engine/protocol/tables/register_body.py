@@ -135,15 +135,24 @@ def _check_count(count: int, count_max: int, what: str) -> None:
 def _topic(name: str, config: Mapping[str, Any]) -> TopicConfig:
     read, write, perm, flag = (_whole(config.get(key)) for key in NUMBERS_OF_TOPIC)
     return TopicConfig(
-        _name(config.get("topicName") or name, "a topic", TOPIC_BYTES_MAX), read, write, perm, flag,
-        str(config.get("topicFilterType") or "SINGLE_TAG")[:NAME_BYTES_MAX], bool(config.get("order")),
-    )  # fmt: skip
+        _name(config.get("topicName") or name, "a topic", TOPIC_BYTES_MAX),
+        read,
+        write,
+        perm,
+        flag,
+        str(config.get("topicFilterType") or "SINGLE_TAG")[:NAME_BYTES_MAX],
+        bool(config.get("order")),
+    )
 
 
 def deflated_in_steps(
-    version: DataVersion, topics: Sequence[str], config: Callable[[str], Mapping[str, Any]], *, line: Line,
+    version: DataVersion,
+    topics: Sequence[str],
+    config: Callable[[str], Mapping[str, Any]],
+    *,
+    line: Line,
     filter_servers: Sequence[str] = (),
-) -> Generator[int, None, bytes]:  # fmt: skip
+) -> Generator[int, None, bytes]:
     """A body in the deflated form, which a frame takes of some hundred thousand topics.
 
     As in RocketMQ it says less than the plain one: neither whether a topic is ordered nor its flags. In steps of so

@@ -38,9 +38,14 @@ class TimerCheckpoint:
         """Return the checkpoint as bytes on the wire."""
         version = self.version
         return _CHECKPOINT.pack(
-            self.last_read_ms, self.last_timer_log_flush_offset, self.last_timer_queue_offset,
-            self.master_timer_queue_offset, version.state_version or 0, version.timestamp_ms, version.counter,
-        )  # fmt: skip
+            self.last_read_ms,
+            self.last_timer_log_flush_offset,
+            self.last_timer_queue_offset,
+            self.master_timer_queue_offset,
+            version.state_version or 0,
+            version.timestamp_ms,
+            version.counter,
+        )
 
     def file(self) -> bytes:
         """Return the checkpoint as its file's bytes, padded with zeros."""
@@ -49,6 +54,8 @@ class TimerCheckpoint:
     def following(self, master: TimerCheckpoint) -> TimerCheckpoint:
         """A slave's, after its master's: what is the master's own stays there."""
         return replace(
-            self, last_read_ms=master.last_read_ms, master_timer_queue_offset=master.master_timer_queue_offset,
+            self,
+            last_read_ms=master.last_read_ms,
+            master_timer_queue_offset=master.master_timer_queue_offset,
             version=master.version,
-        )  # fmt: skip
+        )

@@ -63,9 +63,10 @@ def without_effect(config: Mapping[str, object]) -> list[str]:
     if not isinstance(attributes, Mapping):
         return []
     return [
-        f"{key}={attributes[key]}" for key, known in ATTRIBUTES.items()
+        f"{key}={attributes[key]}"
+        for key, known in ATTRIBUTES.items()
         if known.lacking and str(attributes.get(key, known.harmless)) != known.harmless
-    ]  # fmt: skip
+    ]
 
 
 def parsed(change: str) -> dict[str, str]:

@@ -66,8 +66,9 @@ class Administration(Part):
                 log.warning(
                     "group %s is %d bytes behind the log's end: it may not consume again until an"
                     " administrator allows it (disableConsumeIfConsumerReadSlowly, consumerFallbehindThreshold)",
-                    group, behind,
-                )  # fmt: skip
+                    group,
+                    behind,
+                )
                 context.metadata.set_group({**config, "consumeEnable": False}, wall_ms())
 
     def close(self) -> None:
@@ -96,8 +97,10 @@ class Administration(Part):
             end = self._client_metrics.end_of(SCHEDULE_TOPIC, level - 1)
             delayed[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
         return {
-            **self._stats.figures(self.line.broker.transferred_tps_key), **delayed,
-            "sendThreadPoolQueueSize": str(sends), "sendThreadPoolQueueCapacity": str(config.send_queue_capacity),
+            **self._stats.figures(self.line.broker.transferred_tps_key),
+            **delayed,
+            "sendThreadPoolQueueSize": str(sends),
+            "sendThreadPoolQueueCapacity": str(config.send_queue_capacity),
             "pullThreadPoolQueueCapacity": str(config.pull_queue_capacity),
             "sendThreadPoolQueueHeadWaitTimeMills": str(max(front.send_wait_ms.read() for front in fronts)),
             "EndTransactionQueueSize": str(ends),

@@ -104,10 +104,12 @@ class BrokerStats:
             "getTotalTps": self._rates(lambda one: one.pulls, before=NO_RATE),
             "getFoundTps": self._rates(lambda one: one.found_pulls),
             "getMissTps": self._rates(lambda one: one.pulls - one.found_pulls),
-            "msgPutTotalYesterdayMorning": str(self.put_yesterday), "msgPutTotalTodayMorning": str(self.put_morning),
-            "msgGetTotalYesterdayMorning": str(self.get_yesterday), "msgGetTotalTodayMorning": str(self.get_morning),
+            "msgPutTotalYesterdayMorning": str(self.put_yesterday),
+            "msgPutTotalTodayMorning": str(self.put_morning),
+            "msgGetTotalYesterdayMorning": str(self.get_yesterday),
+            "msgGetTotalTodayMorning": str(self.get_morning),
             "msgGetTotalTodayNow": str(self.get_total),
-        }  # fmt: skip
+        }
 
     def _rates(self, count: Callable[[Sample], int], *, before: str = "") -> str:
         """Over 10, 60 and 600 seconds; `before` there are samples of such a time."""

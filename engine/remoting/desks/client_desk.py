@@ -38,14 +38,20 @@ class ClientDesk(Part):
         self._producers: ProducerManager = shared.producers
         self._locks = shared.locks
         self._requests = ClientRequests(
-            config.compat, context.metadata, shared.consumers, shared.producers, shared.locks, monotonic_ms,
+            config.compat,
+            context.metadata,
+            shared.consumers,
+            shared.producers,
+            shared.locks,
+            monotonic_ms,
             makes_groups=config.auto_create_groups,
-        )  # fmt: skip
+        )
         self.handlers = dict(self._requests.handlers)
         if context.replicas.is_strict:
             self.later = {
-                RequestCode.LOCK_BATCH_MQ: self._lock_in_group, RequestCode.UNLOCK_BATCH_MQ: self._unlock_in_group,
-            }  # fmt: skip
+                RequestCode.LOCK_BATCH_MQ: self._lock_in_group,
+                RequestCode.UNLOCK_BATCH_MQ: self._unlock_in_group,
+            }
         self.questions = {
             "ensure_group": self._ensure_group, "has_locks": self._has_locks,
             "find_producer": self._find_producer, "find_client": self._find_client,

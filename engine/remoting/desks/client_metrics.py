@@ -148,9 +148,13 @@ class ClientMetrics:
     async def _behind(self) -> list[Series]:
         metadata = self._context.metadata
         tables = Tables(
-            metadata.groups, metadata.topics, self._clients.consumers, metadata.consumer_offsets.query,
-            self._clients.pulled.query, self.end_of,
-        )  # fmt: skip
+            metadata.groups,
+            metadata.topics,
+            self._clients.consumers,
+            metadata.consumer_offsets.query,
+            self._clients.pulled.query,
+            self.end_of,
+        )
         every: list[Consuming] = []
         seen = 0
         for one in consuming(tables, self._context.board.broker_permission.read()):

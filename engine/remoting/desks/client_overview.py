@@ -48,10 +48,12 @@ class ClientOverview(AdminPart):
         if online is None:
             return {"group": group, "members": [], "messageModel": "", "consumeType": "", "topics": {}}
         return {
-            "group": group, "members": sorted(member.client.client_id for member in online.members),
-            "messageModel": online.message_model, "consumeType": online.consume_type,
+            "group": group,
+            "members": sorted(member.client.client_id for member in online.members),
+            "messageModel": online.message_model,
+            "consumeType": online.consume_type,
             "topics": {topic: of.get("subString") for topic, of in sorted(online.subscriptions.items())},
-        }  # fmt: skip
+        }
 
     def _read(self, places: list[At], now_ms: int) -> list[Json]:
         rows = []

@@ -64,10 +64,16 @@ class ClientReports(AdminPart):
         online = self.online.group(group)
         if online is None:
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
-        return self.with_json(request, admin_bodies.consumer_connection(
-            [member.client for member in online.members], online.subscriptions, online.consume_type,
-            online.message_model, online.consume_from_where,
-        ))  # fmt: skip
+        return self.with_json(
+            request,
+            admin_bodies.consumer_connection(
+                [member.client for member in online.members],
+                online.subscriptions,
+                online.consume_type,
+                online.message_model,
+                online.consume_from_where,
+            ),
+        )
 
     def _group(self, request: RemotingCommand, name: str) -> str:
         group = given(request, name)
@@ -101,9 +107,10 @@ class ClientReports(AdminPart):
         group, topic = given(request, "group"), given(request, "topic")
         of = self.online.subscription(group, topic) if group is not None and topic is not None else None
         body = {
-            "group": group, "subscriptionData": None if of is None else admin_bodies.subscription(shown(topic), of),
+            "group": group,
+            "subscriptionData": None if of is None else admin_bodies.subscription(shown(topic), of),
             "topic": topic,
-        }  # fmt: skip
+        }
         return self.with_json(request, {name: value for name, value in body.items() if value is not None})
 
     # what is asked of clients
@@ -207,9 +214,12 @@ class ClientReports(AdminPart):
         fields = {"topic": topic, "group": group, "timestamp": str(timestamp_ms), "isForce": "false"}
         fields |= {"queueId": "-1"} if self.rules.resets_name_queues else {}
         push = RemotingCommand(
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET, flag=ONEWAY_FLAG, ext_fields=fields, body=body,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+            flag=ONEWAY_FLAG,
+            ext_fields=fields,
+            body=body,
             version=self.version,
-        )  # fmt: skip
+        )
         for member in online.members:
             self.context.links.send(member.channel, push)
         return self.answered(request, body=admin_bodies.reset_offsets(table))

@@ -129,9 +129,7 @@ class OffsetDesk(Part):
         self._commit(group, topic, queue_id, offset, str(self.context.links.channels.get(channel)), now_ms)
         return self.answered(request, ext_fields={})
 
-    def _check_commit(
-        self, group: str | None, topic: str | None, queue_id: int | None, offset: int | None
-    ) -> None:  # fmt: skip
+    def _check_commit(self, group: str | None, topic: str | None, queue_id: int | None, offset: int | None) -> None:
         metadata = self.context.metadata
         if not light.has(metadata.groups, group, metadata.identity):
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {shown(group)} not exist!")

@@ -43,9 +43,12 @@ class Online:
             return None
         subscriptions = {topic: one.value() for topic, one in known.subscriptions.items()}
         return OnlineGroup(
-            known.consume_type or "", known.message_model or "", known.consume_from_where or "", subscriptions,
+            known.consume_type or "",
+            known.message_model or "",
+            known.consume_from_where or "",
+            subscriptions,
             [self._member(member) for member in known.members.values()],
-        )  # fmt: skip
+        )
 
     def _member(self, member: members.Member) -> Member:
         address = str(self._links.channels.get(member.channel, ""))

@@ -76,13 +76,9 @@ class Queries(Part):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {at}")
         return self._in_json(request, record)
 
-    def _in_json(
-        self, request: RemotingCommand, body: bytes, ext: Mapping[str, str] | None = None
-    ) -> RemotingCommand:  # fmt: skip
+    def _in_json(self, request: RemotingCommand, body: bytes, ext: Mapping[str, str] | None = None) -> RemotingCommand:
         """RocketMQ writes what it sends from the page cache by itself, and its header always in JSON."""
-        return request.answer(
-            ResponseCode.SUCCESS, None, ext, body, version=self.version, serialize=Serialize.JSON
-        )  # fmt: skip
+        return request.answer(ResponseCode.SUCCESS, None, ext, body, version=self.version, serialize=Serialize.JSON)
 
     def _needed(self, value: int | None, header: str, getter: str, call: str) -> int:
         return no_value(self.line, header, getter, call) if value is None else value

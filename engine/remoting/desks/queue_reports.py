@@ -165,9 +165,10 @@ class QueueReports(AdminPart):
         topic, compared = shown(given(request, "topic")), given(request, "compareGroup")
         without = {group for group in (given(request, "filterGroups") or "").split(",") if group}
         every = [
-            dict(offsets) for (name, group), offsets in self.metadata.offsets.items()
+            dict(offsets)
+            for (name, group), offsets in self.metadata.offsets.items()
             if name == topic and group not in without
-        ]  # fmt: skip
+        ]
         lowest = await self.pool.run(self._lowest, topic, every)
         if self.rules.compares_offsets:
             for queue_id, offset in self.metadata.offsets.get((topic, shown(compared)), {}).items():
@@ -211,7 +212,7 @@ class QueueReports(AdminPart):
 
     def _entries(
         self, topic: str, queue_id: int, index: int, count: int
-    ) -> tuple[int, int, list[QueueEntry] | None] | None:  # fmt: skip
+    ) -> tuple[int, int, list[QueueEntry] | None] | None:
         view = self.store.queues.view(topic, queue_id)
         if not view.is_there:
             return None

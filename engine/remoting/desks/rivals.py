@@ -171,13 +171,18 @@ class Rivals(Part):
         board, extent = self.context.board, master.extent
         log.error(
             "%s at %s is the master of epoch %d: this broker accepts no more messages and becomes its slave",
-            extent.identity, master.address, extent.epoch,
-        )  # fmt: skip
+            extent.identity,
+            master.address,
+            extent.epoch,
+        )
         waiting.raise_to(board.fenced_by_epoch, extent.epoch)
         self._permit(board.broker_permission.read() & ~PERM_WRITE)
-        role_request.write(board.directory, RoleRequest(
-            to_master=False, master=extent.ha_address, epoch=extent.epoch, broker=extent.identity, is_proved=True
-        ))  # fmt: skip
+        role_request.write(
+            board.directory,
+            RoleRequest(
+                to_master=False, master=extent.ha_address, epoch=extent.epoch, broker=extent.identity, is_proved=True
+            ),
+        )
         self._has_yielded = True
         os.kill(os.getppid(), ROLE_SIGNAL)
 
@@ -194,10 +199,15 @@ class Rivals(Part):
 
     def _note(self, masters: list[Judged], not_reached: list[str]) -> None:
         noted = [
-            Rival(one.verdict.value, one.master.extent.identity, one.master.extent.epoch, one.master.address,
-                  one.master.extent.ha_address)
+            Rival(
+                one.verdict.value,
+                one.master.extent.identity,
+                one.master.extent.epoch,
+                one.master.address,
+                one.master.extent.ha_address,
+            )
             for one in masters
-        ]  # fmt: skip
+        ]
         noted += [Rival(Verdict.UNREACHED.value, "a broker that does not answer", 0, one, "") for one in not_reached]
         if noted != self._noted:
             rival_note.write(self.context.board.directory, noted)
@@ -229,7 +239,7 @@ class Rivals(Part):
         if before is not None and before.broker != wanted.broker:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"this master is already stepping down for {before.broker or 'an operator'}"
-            )  # fmt: skip
+            )
         role_request.write(directory, wanted)
         return self.answered(request)
 

@@ -56,9 +56,14 @@ class TopicMaking(Part):
         if (known := metadata.topics.get(topic)) is not None:
             return {"config": known}
         made = topics.of_first_message(
-            topic, fields["defaultTopic"], fields["queueNums"], fields["sysFlag"], metadata.topics, self.line,
+            topic,
+            fields["defaultTopic"],
+            fields["queueNums"],
+            fields["sysFlag"],
+            metadata.topics,
+            self.line,
             auto_create=self.context.config.auto_create_topic_enable,
-        )  # fmt: skip
+        )
         if made is None:
             what = "topic %s, to which %s sent a message, was not created: %s is not a template"
             self._seldom.tell(what, topic, fields["remote"], fields["defaultTopic"], level=logging.WARNING)

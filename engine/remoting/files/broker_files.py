@@ -58,9 +58,14 @@ class BrokerFiles:
     """
 
     def __init__(
-        self, config: BrokerConfig, now_ms: int, region_directory: Path, *, is_beside: bool = False,
+        self,
+        config: BrokerConfig,
+        now_ms: int,
+        region_directory: Path,
+        *,
+        is_beside: bool = False,
         kept: ClientTable | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
         self.directory, self._queues = directory.config, directory.consumequeue
         self._writes = FileWrites(self.directory, is_beside=is_beside)
@@ -71,10 +76,15 @@ class BrokerFiles:
         self._deleted_before = b""  # what the file of deleted topics says, as far as it was written here
         self._is_slave, self._region_directory = config.broker_role is BrokerRole.SLAVE, region_directory
         self._identity = Identity(
-            line_of(config.compat), config.broker_cluster_name, config.broker_name, config.default_topic_queue_nums,
-            config.auto_create_topic_enable, config.timer_wheel_enable,
-            config.msg_trace_topic_name if config.trace_topic_enable else "", config.enable_lmq,
-        )  # fmt: skip
+            line_of(config.compat),
+            config.broker_cluster_name,
+            config.broker_name,
+            config.default_topic_queue_nums,
+            config.auto_create_topic_enable,
+            config.timer_wheel_enable,
+            config.msg_trace_topic_name if config.trace_topic_enable else "",
+            config.enable_lmq,
+        )
         self._queue_nums = min(CLIENT_QUEUE_NUMS, config.default_topic_queue_nums)
         self._write_errors: dict[str, tuple[str, int]] = {}  # name: why it cannot be written, and when that was said
         self._errnos: dict[str, int] = {}  # the same, as numbers

@@ -17,9 +17,7 @@ class NotSaved(Exception):
     """Raised where the writing that a change waited for failed; the change is in use, and is written once it can be."""
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(
-            f"{name} cannot be written: {reason}; the change is in effect, but not on disk yet"
-        )
+        super().__init__(f"{name} cannot be written: {reason}; the change is in effect, but not on disk yet")
 
 
 class _Wait(NamedTuple):

@@ -87,9 +87,7 @@ class Desk(Protocol):
 class FrontLinks:
     """The links to all fronts. To be made on the loop that serves."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, directory: Path, fronts: int, bells: Bells, desk: Desk
-    ) -> None:  # fmt: skip
+    def __init__(self, loop: asyncio.AbstractEventLoop, directory: Path, fronts: int, bells: Bells, desk: Desk) -> None:
         self._loop, self._bell, self._desk = loop, bells.clients, desk
         self._fronts = fronts  # the last pipe is the transactions role's, who knows no tables and no channels
         self._pipes = [
@@ -329,9 +327,7 @@ class FrontLinks:
         elif answer is not None and not request.is_oneway:
             self.send(channel, answer)
 
-    async def _answer_later(
-        self, channel: int, request: RemotingCommand, answer: asyncio.Future[Answered]
-    ) -> None:  # fmt: skip
+    async def _answer_later(self, channel: int, request: RemotingCommand, answer: asyncio.Future[Answered]) -> None:
         try:
             command = await answer
         except Exception:

@@ -61,9 +61,7 @@ class MasterEnd:
             return None
         self._link = self._link or RemotingLink(address, ANSWER_SECONDS, self._how)
         try:
-            answer = await self._link.ask(
-                RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO, version=REQUEST_VERSION)
-            )
+            answer = await self._link.ask(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO, version=REQUEST_VERSION))
         except NoAnswer:
             return None
         return end_of(answer)

@@ -40,9 +40,14 @@ class MasterTables:
     """A slave's view of its master; a master's has none."""
 
     def __init__(
-        self, config: BrokerConfig, board: Board, metadata: Metadata, tasks: RoleTasks, lines: RareLines,
+        self,
+        config: BrokerConfig,
+        board: Board,
+        metadata: Metadata,
+        tasks: RoleTasks,
+        lines: RareLines,
         how: RenewedContext | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._config, self._board, self._metadata = config, board, metadata
         self._tasks, self._lines, self._how = tasks, lines, how
         self.synchronize = slave_synchronize.SlaveSynchronize(
@@ -152,9 +157,13 @@ class MasterTables:
                 self.synchronize.failed(code, monotonic_ms())
             all_of_it = False
             self._lines.tell(
-                f"answers to request {code}", monotonic_ms(), "the master's answer to request %d at %s: %s", code,
-                address, reason,
-            )  # fmt: skip
+                f"answers to request {code}",
+                monotonic_ms(),
+                "the master's answer to request %d at %s: %s",
+                code,
+                address,
+                reason,
+            )
         return all_of_it
 
     async def _give_offsets(self, link: RemotingLink) -> None:
@@ -170,10 +179,15 @@ class MasterTables:
                 answer = await link.ask(_request(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
                 if answer.code:
                     self._lines.tell(
-                        "offsets that a master does not accept", monotonic_ms(),
-                        "the master at %s refuses an offset of group %s in %s: code %d, %s", link.address, key[1],
-                        key[0], answer.code, (answer.remark or "")[:SAID_CHARACTERS_MAX],
-                    )  # fmt: skip
+                        "offsets that a master does not accept",
+                        monotonic_ms(),
+                        "the master at %s refuses an offset of group %s in %s: code %d, %s",
+                        link.address,
+                        key[1],
+                        key[0],
+                        answer.code,
+                        (answer.remark or "")[:SAID_CHARACTERS_MAX],
+                    )
                     continue
             self._metadata.given(key, queue_id, offset)
 

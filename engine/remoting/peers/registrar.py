@@ -34,9 +34,16 @@ class Registrar:
     """One broker's registrations. `learn` gets each answer, `lost` a name server without one; `hurry` ends a turn."""
 
     def __init__(
-        self, config: BrokerConfig, board: Board, metadata: Metadata, tasks: RoleTasks, lines: RareLines,
-        learn: Callable[[str, Learned], Awaitable[None]], lost: Callable[[str], None], end_turn: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        config: BrokerConfig,
+        board: Board,
+        metadata: Metadata,
+        tasks: RoleTasks,
+        lines: RareLines,
+        learn: Callable[[str, Learned], Awaitable[None]],
+        lost: Callable[[str], None],
+        end_turn: Callable[[], None],
+    ) -> None:
         self._config, self._board, self._metadata = config, board, metadata
         self._tasks, self._lines = tasks, lines
         self._learn, self._lost, self._end_turn = learn, lost, end_turn
@@ -112,9 +119,13 @@ class Registrar:
             return
         if answer.code:
             self._lines.tell(
-                "refused registrations", monotonic_ms(), "name server %s refuses this broker: code %d, %s",
-                link.address, answer.code, (answer.remark or "")[:SAID_CHARACTERS_MAX],
-            )  # fmt: skip
+                "refused registrations",
+                monotonic_ms(),
+                "name server %s refuses this broker: code %d, %s",
+                link.address,
+                answer.code,
+                (answer.remark or "")[:SAID_CHARACTERS_MAX],
+            )
         if learned is not None:
             await self._learn(link.address, learned)
         if request.code == RequestCode.REGISTER_BROKER or registration.due_ms:

@@ -12,15 +12,21 @@ def registration_of(config: BrokerConfig, board: Board) -> Registration:
     """Return the registration at one name server, once the HA port is known."""
     ha_listen_port = board.ha_listen_port.read()
     member = Member(
-        config.broker_cluster_name, config.broker_name, config.broker_id,
-        f"{config.broker_ip1}:{config.listen_port}", f"{config.broker_ip2}:{ha_listen_port}",
-    )  # fmt: skip
+        config.broker_cluster_name,
+        config.broker_name,
+        config.broker_id,
+        f"{config.broker_ip1}:{config.listen_port}",
+        f"{config.broker_ip2}:{ha_listen_port}",
+    )
     beats = Heartbeats(
-        config.broker_heartbeat_interval_ms, config.broker_not_active_timeout_ms,
+        config.broker_heartbeat_interval_ms,
+        config.broker_not_active_timeout_ms,
         config.compatible_with_old_name_srv,
-    )  # fmt: skip
+    )
     return Registration(
-        member, config.compat, period_ms=board.register_name_server_period_ms.read(),
+        member,
+        config.compat,
+        period_ms=board.register_name_server_period_ms.read(),
         force=config.force_register,
         heartbeats=beats if config.enable_slave_acting_master else None,
-    )  # fmt: skip
+    )

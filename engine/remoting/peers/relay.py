@@ -31,7 +31,7 @@ class Relay:
 
     def look(
         self, circle: Circle, known_at: Iterable[str], own: Standing, extent: Extent, not_reached: Collection[str]
-    ) -> list[Judged]:  # fmt: skip
+    ) -> list[Judged]:
         """The masters among those that have proved themselves so; the next number for them is said with `texts`."""
         self._known = {address: one for address, one in self._known.items() if address in not_reached}
         if not (circle.secret and not_reached):
@@ -70,9 +70,12 @@ def _heard(circle: Circle, name_server: str) -> dict[str, Relayed]:
             body = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": SELF_TEST_TOPIC}).body
         route = fastjson.loads(body, "a route", BODY_BYTES_MAX)
         masters = {
-            address for broker in route["brokerDatas"] if broker["brokerName"] == circle.broker_name
-            for number, address in broker["brokerAddrs"].items() if int(number) == MASTER_ID
-        }  # fmt: skip
+            address
+            for broker in route["brokerDatas"]
+            if broker["brokerName"] == circle.broker_name
+            for number, address in broker["brokerAddrs"].items()
+            if int(number) == MASTER_ID
+        }
         said = {at: relayed.relayed_of(texts or ()) for at, texts in route["filterServerTable"].items()}
     except WRONG:
         return {}

@@ -78,9 +78,7 @@ class Replica:
 class ReplicaLocks:
     """The other brokers of one group."""
 
-    def __init__(
-        self, config: BrokerConfig, tasks: RoleTasks, lines: RareLines, how: RenewedContext | None
-    ) -> None:  # fmt: skip
+    def __init__(self, config: BrokerConfig, tasks: RoleTasks, lines: RareLines, how: RenewedContext | None) -> None:
         self._config, self._tasks, self._lines, self._how = config, tasks, lines, how
         self.is_strict = config.lock_in_strict_mode and line_of(config.compat).groups.locks_by_quorum
         self._quorum = config.total_replicas // 2 + 1

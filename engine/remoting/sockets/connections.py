@@ -72,8 +72,11 @@ class Connections:
                 return None
             self._seldom.tell(
                 "%d connections, the limit: closed %s, silent for %.0f s, to admit %s",
-                len(self._table), goes.peer, time.monotonic() - goes.heard_at, peer,
-            )  # fmt: skip
+                len(self._table),
+                goes.peer,
+                time.monotonic() - goes.heard_at,
+                peer,
+            )
             self.hang_up(goes)
         connection = Connection(next(self._numbers), transport, peer)
         self._table[connection.number] = self._silent[connection.number] = connection
@@ -112,8 +115,11 @@ class Connections:
             goes = self._slowest() or connection
             self._seldom.tell(
                 "%d bytes are in flight, %d are allowed: closed %s, which holds %d of them",
-                self._bytes, self._bounds.bytes_in_flight, goes.peer, goes.bytes_held,
-            )  # fmt: skip
+                self._bytes,
+                self._bounds.bytes_in_flight,
+                goes.peer,
+                goes.bytes_held,
+            )
             self.hang_up(goes)
 
     def _slowest(self) -> Connection | None:

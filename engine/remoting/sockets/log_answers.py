@@ -49,13 +49,25 @@ def extent_now(config: BrokerConfig, board: Board, files: SegmentFiles, now_ms: 
     known = epochs.read(config.store_path_root_dir)
     is_master, fence = config.broker_role is not BrokerRole.SLAVE, known.fenced_by
     return Extent(
-        config.broker_cluster_name, config.broker_name, config.broker_id, board.own_broker_id.read(), is_master,
-        files.segment_bytes, board.min_physical_offset.read(), board.max_physical_offset.read(),
-        host_and_port(config.broker_ip2, board.ha_listen_port.read()), known.last_epoch, known.next_epoch,
-        [entry_fields(one) for one in known.entries], now_ms, run_of(board), board.reign.read() != Reign.ASKS,
-        fence.broker if fence and known.is_fenced else "", fence.epoch if fence and known.is_fenced else 0,
+        config.broker_cluster_name,
+        config.broker_name,
+        config.broker_id,
+        board.own_broker_id.read(),
+        is_master,
+        files.segment_bytes,
+        board.min_physical_offset.read(),
+        board.max_physical_offset.read(),
+        host_and_port(config.broker_ip2, board.ha_listen_port.read()),
+        known.last_epoch,
+        known.next_epoch,
+        [entry_fields(one) for one in known.entries],
+        now_ms,
+        run_of(board),
+        board.reign.read() != Reign.ASKS,
+        fence.broker if fence and known.is_fenced else "",
+        fence.epoch if fence and known.is_fenced else 0,
         role_request.claimed(board.directory),
-    )  # fmt: skip
+    )
 
 
 class LogAnswers(Answerer):

@@ -156,9 +156,7 @@ class Opening:
             return "tls.server.mode=disabled"
         return "tls.config.file names no certificate for a server"
 
-    async def _shake_hands(
-        self, arrival: Arrival, peer: object, protocol: asyncio.BaseProtocol
-    ) -> asyncio.Transport:
+    async def _shake_hands(self, arrival: Arrival, peer: object, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
         assert self._how.context is not None
         while len(self._shaking) >= HANDSHAKES_MAX:
             oldest = next(iter(self._shaking))
@@ -185,9 +183,14 @@ class Opening:
         self, arrival: Arrival, context: ssl.SSLContext | None, protocol: asyncio.BaseProtocol
     ) -> asyncio.Transport:
         loop = asyncio.get_running_loop()
-        limits = {} if context is None else {
-            "ssl_handshake_timeout": tls.HANDSHAKE_SECONDS, "ssl_shutdown_timeout": SHUTDOWN_SECONDS,
-        }  # fmt: skip
+        limits = (
+            {}
+            if context is None
+            else {
+                "ssl_handshake_timeout": tls.HANDSHAKE_SECONDS,
+                "ssl_shutdown_timeout": SHUTDOWN_SECONDS,
+            }
+        )
         arrival.is_handed_over = True
         connecting = loop.connect_accepted_socket(lambda: protocol, arrival.sock, ssl=context, **limits)
         if context is None:  # takes a turn of the loop, and cannot be ended on its way

@@ -74,10 +74,15 @@ class RemotingServer:
     """
 
     def __init__(
-        self, answer: Answer, on_close: Callable[[int], None], limits: Limits | None = None,
-        is_kept: Callable[[int], bool] = lambda _connection: False, rules: Rules | None = None,
-        how: ServerTls = tls.PLAINTEXT, on_tls: Callable[[TlsOutcome], None] = lambda _outcome: None,
-    ) -> None:  # fmt: skip
+        self,
+        answer: Answer,
+        on_close: Callable[[int], None],
+        limits: Limits | None = None,
+        is_kept: Callable[[int], bool] = lambda _connection: False,
+        rules: Rules | None = None,
+        how: ServerTls = tls.PLAINTEXT,
+        on_tls: Callable[[TlsOutcome], None] = lambda _outcome: None,
+    ) -> None:
         self._answer, self._on_close, self._limits, self._rules = answer, on_close, limits or Limits(), rules or Rules()
         bounds = Bounds(allowed_connections(self._limits.connections), self._limits.bytes_in_flight)
         self._connections = Connections(bounds, is_kept)

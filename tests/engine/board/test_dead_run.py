@@ -203,11 +203,15 @@ def test_torn_tables_of_clients_are_not_taken(tmp_path: Path, tear: Callable[[Pa
 @pytest.mark.parametrize(
     "tear",
     [
-        _cut("delay"), _word("delay", DelayWord.LEVELS, 1 << 40), _word("delay", DelayWord.LEVELS, -1),
-        _word("delay", DelayWord.ROWS, 1), _word("delay", DelayWord.OFFSETS + 1, -8),
-        _word("delay", DelayWord.IS_BEGUN, 0), lambda directory: (directory / "delay").unlink(),
+        _cut("delay"),
+        _word("delay", DelayWord.LEVELS, 1 << 40),
+        _word("delay", DelayWord.LEVELS, -1),
+        _word("delay", DelayWord.ROWS, 1),
+        _word("delay", DelayWord.OFFSETS + 1, -8),
+        _word("delay", DelayWord.IS_BEGUN, 0),
+        lambda directory: (directory / "delay").unlink(),
     ],
-)  # fmt: skip
+)
 def test_torn_tables_of_delays_are_not_taken(tmp_path: Path, tear: Callable[[Path], None]) -> None:
     killed = Killed(tmp_path).die()
     tear(killed.regions)

@@ -147,9 +147,9 @@ def test_another_users_directory_stays(config: BrokerConfig, region_dir: Path) -
 
 
 def test_no_place_for_regions_is_said_in_one_line(config: BrokerConfig, tmp_path: Path) -> None:
-    nowhere = from_mapping({
-        "storePathRootDir": config.store_path_root_dir, "regionPath": tmp_path / "nowhere", "brokerName": "a"
-    })  # fmt: skip
+    nowhere = from_mapping(
+        {"storePathRootDir": config.store_path_root_dir, "regionPath": tmp_path / "nowhere", "brokerName": "a"}
+    )
     with pytest.raises(StartRefused, match=r"nowhere.*regionPath"):
         regions.create(nowhere)
 

@@ -70,8 +70,10 @@ def test_a_role_that_stands_still_is_named_once(board: Board, tmp_path: Path) ->
     findings = [one for one in findings_of(board, status_of(tmp_path)) if one.reason == "STUCK"]
     assert sorted(one.what.split()[1] for one in findings) == ["front.0", "sender.0", "writer"]
     assert {one.what.split()[1]: one.verdict.name for one in findings} == {
-        "front.0": "NOT_READY", "sender.0": "DEGRADED", "writer": "NOT_READY",
-    }  # fmt: skip
+        "front.0": "NOT_READY",
+        "sender.0": "DEGRADED",
+        "writer": "NOT_READY",
+    }
     waiting.publish(board.pids["writer"], 0)
     assert "writer" not in stalled(board), "it does not run at all"
     waiting.publish(board.pids["sidecar"], 1)
@@ -82,9 +84,22 @@ def test_a_role_that_stands_still_is_named_once(board: Board, tmp_path: Path) ->
 
 def test_replicas_that_are_behind_silent_or_gone(board: Board, tmp_path: Path) -> None:
     slave = ConnectionStatus(
-        0, "10.0.0.2:5000", HaSlotState.TRANSFER.name, 0, 9_000, 4_000, 6_000, 2.5, 9_000, 0, 60.0, 0.1, "BEHIND",
-        False, replica="a:1",
-    )  # fmt: skip
+        0,
+        "10.0.0.2:5000",
+        HaSlotState.TRANSFER.name,
+        0,
+        9_000,
+        4_000,
+        6_000,
+        2.5,
+        9_000,
+        0,
+        60.0,
+        0.1,
+        "BEHIND",
+        False,
+        replica="a:1",
+    )
     new = replace(slave, slot=1, peer="10.0.0.3:6000", reason="NO_REPORT", silent_seconds=9.0)
     gone = EndedStatus("10.0.0.4:6000", "TIMEOUT", "HOUSEKEEPING", "look at it", 77, 3.0)
     back = replace(gone, peer="10.0.0.2:4000")

@@ -30,9 +30,13 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 def status_of(node: Node, *samples: HaSample, **others: Any) -> HaStatus:
     settings = {
-        **replication.named(node.config), "brokerClusterName": "c", "brokerName": "b",
-        "mappedFileSizeCommitLog": SEGMENT, "storePathCommitLog": str(node.config.store_path_commit_log), **others,
-    }  # fmt: skip
+        **replication.named(node.config),
+        "brokerClusterName": "c",
+        "brokerName": "b",
+        "mappedFileSizeCommitLog": SEGMENT,
+        "storePathCommitLog": str(node.config.store_path_commit_log),
+        **others,
+    }
     return of_board(node.board, samples, "/store", settings)
 
 
@@ -50,8 +54,10 @@ def test_a_slave_is_in_sync_behind_or_without_a_report(node: Node) -> None:
         connect(node, slot, ack, state)
     found = status_of(node)
     assert [(one.reason, one.in_sync, one.lag_bytes) for one in found.replicas] == [
-        ("OK", True, 999), ("BEHIND", False, 1000), ("NO_REPORT", False, 5001),
-    ]  # fmt: skip
+        ("OK", True, 999),
+        ("BEHIND", False, 1000),
+        ("NO_REPORT", False, 5001),
+    ]
     assert (found.push2_slave_max_offset, found.replicas_needed) == (4001, 2)
 
 

@@ -54,9 +54,7 @@ def test_a_group_that_goes_and_one_that_takes_its_place(ends: QueueEnds, tmp_pat
     assert groups.take(2) == [GroupFigures("new", 1, 1, 3, 0.0)]
 
 
-def test_no_look_costs_more_than_so_many_rows(
-    ends: QueueEnds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_no_look_costs_more_than_so_many_rows(ends: QueueEnds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_groups, "LOOKUPS_MAX", 2)
     journal = ClientJournal.attach(tmp_path)
     for number in range(5):

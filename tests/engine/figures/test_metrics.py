@@ -159,8 +159,10 @@ def test_replicas_are_called_by_who_they_are_and_never_two_the_same() -> None:
 
     assert called(("a:1", "10.0.0.1:4"), ("10.0.0.2", "10.0.0.2:4")) == ["a:1", "10.0.0.2"]
     assert called(("a:1", "10.0.0.1:4"), ("a:1", "10.0.0.2:5"), ("a:2", "10.0.0.2:4")) == [
-        "a:1 at 10.0.0.1:4", "a:1 at 10.0.0.2:5", "a:2",
-    ]  # fmt: skip
+        "a:1 at 10.0.0.1:4",
+        "a:1 at 10.0.0.2:5",
+        "a:2",
+    ]
 
 
 def test_open_metrics_on_request(pair: tuple[LocalBroker, LocalBroker]) -> None:
@@ -239,12 +241,16 @@ def test_silent_connections_make_room_for_those_that_ask(pair: tuple[LocalBroker
 @pytest.mark.parametrize(
     "accept",
     [
-        "application/openmetrics-text; version=x", "application/openmetrics-text;version=1.0.0;escaping=none",
-        "application/openmetrics-text; version=" + "9" * 4000, "application/openmetrics-text;version=;escaping",
+        "application/openmetrics-text; version=x",
+        "application/openmetrics-text;version=1.0.0;escaping=none",
+        "application/openmetrics-text; version=" + "9" * 4000,
+        "application/openmetrics-text;version=;escaping",
         ";" * 7000,
-        "text/plain;version=1.0.0;escaping=\x80", ",".join(["application/openmetrics-text;q=0.x"] * 200), "*/*;q=NaN",
+        "text/plain;version=1.0.0;escaping=\x80",
+        ",".join(["application/openmetrics-text;q=0.x"] * 200),
+        "*/*;q=NaN",
     ],
-)  # fmt: skip
+)
 def test_whatever_a_client_accepts_it_gets_figures(pair: tuple[LocalBroker, LocalBroker], accept: str) -> None:
     status, content_type, text = get(pair[0], Accept=accept)
     assert status == 200 and "rocketmq_broker_permission" in text
@@ -309,8 +315,10 @@ def test_fronts_are_metrics_and_of_too_many_samples_the_rest_is_one(tmp_path: Pa
 
         def is_known() -> bool:
             found = samples_of(broker)
-            return all(one(found, f"rocketmq_front_{name}", front="0") == 1 for name in
-                       ("connections", "pulls_held", "pulled_messages_total"))  # fmt: skip
+            return all(
+                one(found, f"rocketmq_front_{name}", front="0") == 1
+                for name in ("connections", "pulls_held", "pulled_messages_total")
+            )
 
         await_that(is_known, "the front's words are exported", pause=0.1)
         messages = samples_of(broker)["rocketmq_messages_in_total"]

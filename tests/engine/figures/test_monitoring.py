@@ -109,10 +109,12 @@ def test_every_label_is_one_that_the_metric_has(exported: Exported) -> None:
 def test_every_reason_is_a_reason_code() -> None:
     codes = {code.value for code in ReasonCode}
     named = [
-        set(value.split("|")) for expression, _text in expressions()
+        set(value.split("|"))
+        for expression, _text in expressions()
         for _name, matchers in SELECTED.findall(expression)
-        for label, _how, value in MATCHER.findall(matchers) if label == "reason"
-    ]  # fmt: skip
+        for label, _how, value in MATCHER.findall(matchers)
+        if label == "reason"
+    ]
     assert len(named) > 2 and all(each <= codes for each in named)
 
 

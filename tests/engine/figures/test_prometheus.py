@@ -54,9 +54,12 @@ def test_two_brokers_that_stop_are_two_alerts_and_one_for_both(tmp_path: Path) -
     with master, LocalBroker(tmp_path / "s", **SMALL, **keys, metricsPromExporterPort=ports[1]):
         with (tmp_path / "log").open("wb") as log:
             running = subprocess.Popen(
-                [program, "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{own}"], cwd=tmp_path,
-                stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+                [program, "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{own}"],
+                cwd=tmp_path,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
         try:
             await_that(lambda: firing(own) == [] and up(own) == 2, "both are scraped, and nothing fires", pause=0.5)
             master.stop()

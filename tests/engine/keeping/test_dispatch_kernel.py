@@ -52,10 +52,16 @@ def log(tmp_path: Path) -> SmallLog:
 
 
 def role(log: SmallLog, board: Board, tmp_path: Path, **keys: str) -> Dispatcher:
-    config = from_mapping({
-        "storePathRootDir": str(log.root), "mappedFileSizeCommitLog": str(log.segment_bytes),
-        "mappedFileSizeConsumeQueue": str(QUEUE_FILE_BYTES), "maxHashSlotNum": "50", "maxIndexNum": "200", **keys,
-    })  # fmt: skip
+    config = from_mapping(
+        {
+            "storePathRootDir": str(log.root),
+            "mappedFileSizeCommitLog": str(log.segment_bytes),
+            "mappedFileSizeConsumeQueue": str(QUEUE_FILE_BYTES),
+            "maxHashSlotNum": "50",
+            "maxIndexNum": "200",
+            **keys,
+        }
+    )
     return open_role(config, board, tmp_path)
 
 
@@ -178,9 +184,11 @@ def test_the_same_queues_index_and_counts_across_lives(log: SmallLog, board: Boa
     for _ in range(60):
         for _ in range(dice.randrange(1, 8)):
             log.append(
-                f"topic{dice.randrange(3)}", queue_id=dice.randrange(3), sys_flag=dice.choice([0, 0, 0, 4, 12]),
+                f"topic{dice.randrange(3)}",
+                queue_id=dice.randrange(3),
+                sys_flag=dice.choice([0, 0, 0, 4, 12]),
                 properties={"KEYS": dice.choice(["k", "ключ"]), "TAGS": dice.choice(["t", "t", "größe"])},
-            )  # fmt: skip
+            )
         before = board.reput_from_offset.read()
         follow(dispatcher, board, log.end)
         if dice.random() < 0.2:  # killed before it moved its cursor

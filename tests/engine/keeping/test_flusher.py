@@ -55,9 +55,15 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def role(log: SmallLog, board: Board, *, sync_flush: bool = False, is_slave: bool = False) -> Flusher:
     return Flusher(
-        board, log.files, log.directory, QUEUE_FILE_BYTES,
-        sync_flush=sync_flush, log_pace=LOG_PACE, queue_pace=QUEUE_PACE, is_slave=is_slave,
-    )  # fmt: skip
+        board,
+        log.files,
+        log.directory,
+        QUEUE_FILE_BYTES,
+        sync_flush=sync_flush,
+        log_pace=LOG_PACE,
+        queue_pace=QUEUE_PACE,
+        is_slave=is_slave,
+    )
 
 
 def grow(log: SmallLog, board: Board, bytes_at_least: int) -> None:
@@ -104,9 +110,14 @@ def test_async_flush_that_is_not_timed_looks_whenever_the_log_grows(
     log: SmallLog, board: Board, synced: list[str]
 ) -> None:
     flusher = Flusher(
-        board, log.files, log.directory, QUEUE_FILE_BYTES,
-        sync_flush=False, log_pace=Pace(500, 1, 10_000, timed=False), queue_pace=QUEUE_PACE,
-    )  # fmt: skip
+        board,
+        log.files,
+        log.directory,
+        QUEUE_FILE_BYTES,
+        sync_flush=False,
+        log_pace=Pace(500, 1, 10_000, timed=False),
+        queue_pace=QUEUE_PACE,
+    )
     grow(log, board, 100)
     flusher.do_work(NOW)  # thorough from the start
     flushed = board.flushed_offset.read()
@@ -242,9 +253,7 @@ def test_queues_and_checkpoint_at_their_own_pace(log: SmallLog, board: Board, sy
     assert "0" * 20 in synced
 
 
-def test_the_checkpoint_also_follows_the_log(
-    log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_checkpoint_also_follows_the_log(log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.keeping.flusher.NOTED_BYTES", 2000)
     flusher = role(log, board)
     flusher.do_work(NOW)
@@ -307,9 +316,13 @@ def test_a_log_that_begins_above_0(tmp_path: Path, board: Board) -> None:
 @pytest.mark.parametrize("kind", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_open_role(kind: str, tmp_path: Path, board: Board) -> None:
     log = SmallLog(tmp_path / "store", segment_bytes=1 << 20)
-    config = from_mapping({
-        "storePathRootDir": str(log.root), "mappedFileSizeCommitLog": str(1 << 20), "flushDiskType": kind,
-    })  # fmt: skip
+    config = from_mapping(
+        {
+            "storePathRootDir": str(log.root),
+            "mappedFileSizeCommitLog": str(1 << 20),
+            "flushDiskType": kind,
+        }
+    )
     flusher = open_role(config, board)
     grow(log, board, 10)
     assert flusher.do_work(NOW) == log.end
@@ -360,9 +373,15 @@ def test_an_index_file_that_is_full_goes_to_disk_and_into_the_checkpoint(log: Sm
     """As RocketMQ: the time moves only when a file is full. Our note beside it says how far the last one was."""
     index = IndexService(log.directory.index, 3, 5)
     flusher = Flusher(
-        board, log.files, log.directory, QUEUE_FILE_BYTES, sync_flush=False, log_pace=LOG_PACE, queue_pace=QUEUE_PACE,
+        board,
+        log.files,
+        log.directory,
+        QUEUE_FILE_BYTES,
+        sync_flush=False,
+        log_pace=LOG_PACE,
+        queue_pace=QUEUE_PACE,
         index=IndexSync(index),
-    )  # fmt: skip
+    )
     dispatcher = Dispatcher(log.files, log.directory.consumequeue, QUEUE_FILE_BYTES, index=index)
     noted = []
     for number in range(1, 11):
@@ -393,7 +412,13 @@ def test_the_first_checkpoint_has_slipstreams_part_though_an_index_file_is_full(
         waiting.publish(cursor, log.end)
     monkeypatch.setattr(checkpoint_file, "write", lambda _path, saved: written.append(saved.flushed_offset))
     Flusher(
-        board, log.files, log.directory, QUEUE_FILE_BYTES, sync_flush=False, log_pace=LOG_PACE, queue_pace=QUEUE_PACE,
+        board,
+        log.files,
+        log.directory,
+        QUEUE_FILE_BYTES,
+        sync_flush=False,
+        log_pace=LOG_PACE,
+        queue_pace=QUEUE_PACE,
         index=IndexSync(index),
-    ).do_work(NOW)  # fmt: skip
+    ).do_work(NOW)
     assert written == [log.end]

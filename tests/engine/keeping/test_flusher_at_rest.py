@@ -17,9 +17,11 @@ __all__ = ["board", "log"]  # fixtures
 def test_queues_at_rest_are_looked_at_once(log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     sync = QueueSync.sync
+
     def counted(*told: Any) -> int:
         looks.append(told[1])
         return sync(*told)
+
     monkeypatch.setattr(QueueSync, "sync", counted)
     flusher = role(log, board)
     grow(log, board, 1000)

@@ -23,9 +23,14 @@ class Bed:
     def __init__(self, directory: Path) -> None:
         self.board, self.log = Board.create(directory / "counters"), SmallLog(directory / "store")
         self.flusher = Flusher(
-            self.board, self.log.files, self.log.directory, QUEUE_FILE_BYTES, sync_flush=True,
-            log_pace=Pace(500, 1, 10_000), queue_pace=Pace(1000, 2, 60_000),
-        )  # fmt: skip
+            self.board,
+            self.log.files,
+            self.log.directory,
+            QUEUE_FILE_BYTES,
+            sync_flush=True,
+            log_pace=Pace(500, 1, 10_000),
+            queue_pace=Pace(1000, 2, 60_000),
+        )
 
     def put(self, messages: int = 1) -> None:
         self.log.fill(messages, topics=1, queues=1)

@@ -37,14 +37,25 @@ from tools.common.local_broker import LocalBroker
 SEGMENT, QUEUE_FILE = 64 * 1024, 2000
 DEADLINE_SECONDS = 240.0
 SETTINGS: dict[str, Any] = {
-    "mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": QUEUE_FILE, "ringSizeInBytes": 1 << 20,
-    "maxMessageSize": 16 * 1024, "maxHashSlotNum": 100, "maxIndexNum": 400, "flushDiskType": "ASYNC_FLUSH",
-    "flushIntervalCommitLog": 20, "flushCommitLogThoroughInterval": 20, "flushIntervalConsumeQueue": 20,
+    "mappedFileSizeCommitLog": SEGMENT,
+    "mappedFileSizeConsumeQueue": QUEUE_FILE,
+    "ringSizeInBytes": 1 << 20,
+    "maxMessageSize": 16 * 1024,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 400,
+    "flushDiskType": "ASYNC_FLUSH",
+    "flushIntervalCommitLog": 20,
+    "flushCommitLogThoroughInterval": 20,
+    "flushIntervalConsumeQueue": 20,
     "flushConsumeQueueThoroughInterval": 20,
-    "deleteWhen": ";".join(str(hour) for hour in range(24)), "fileReservedTime": 1,
-    "diskMaxUsedSpaceRatio": 95, "diskSpaceCleanForciblyRatio": 100,  # this machine's disk shall not matter
-    "cleanResourceInterval": 50, "deleteCommitLogFilesInterval": 5, "deleteConsumeQueueFilesInterval": 5,
-}  # fmt: skip
+    "deleteWhen": ";".join(str(hour) for hour in range(24)),
+    "fileReservedTime": 1,
+    "diskMaxUsedSpaceRatio": 95,
+    "diskSpaceCleanForciblyRatio": 100,  # this machine's disk shall not matter
+    "cleanResourceInterval": 50,
+    "deleteCommitLogFilesInterval": 5,
+    "deleteConsumeQueueFilesInterval": 5,
+}
 
 
 def board_of(store: Path) -> Board:
@@ -231,9 +242,13 @@ def small_disk(path: Path, mebibytes: int) -> Iterator[Path]:
 
 
 FULL_DISK = {
-    **SETTINGS, "mappedFileSizeCommitLog": 256 * 1024, "fileReservedTime": 72, "diskMaxUsedSpaceRatio": 75,
-    "diskSpaceWarningLevelRatio": 90, "diskSpaceCleanForciblyRatio": 85,
-}  # fmt: skip
+    **SETTINGS,
+    "mappedFileSizeCommitLog": 256 * 1024,
+    "fileReservedTime": 72,
+    "diskMaxUsedSpaceRatio": 75,
+    "diskSpaceWarningLevelRatio": 90,
+    "diskSpaceCleanForciblyRatio": 85,
+}
 
 
 def send_until(producer: Producer, refused: tuple[type[Exception], ...], count: int) -> int:

@@ -36,11 +36,14 @@ def test_a_slave_that_cannot_read_its_log_does_not_acknowledge(
             tmp_path / "m", brokerRole="SYNC_MASTER", mappedFileSizeCommitLog=SEGMENT_BYTES, slaveTimeout=120_000
         ) as master,
         LocalBroker(
-            tmp_path / "s", brokerRole="SLAVE", brokerId=1, mappedFileSizeCommitLog=SEGMENT_BYTES,
+            tmp_path / "s",
+            brokerRole="SLAVE",
+            brokerId=1,
+            mappedFileSizeCommitLog=SEGMENT_BYTES,
             haMasterAddress=master.ha_address,
         ) as slave,
         Producer(master.store, timeout=DEADLINE_SECONDS) as producer,
-    ):  # fmt: skip
+    ):
         on_master, on_slave = board_of(master), board_of(slave)
         wait_until(on_master.in_sync_slaves, lambda count: count == 1)
         first = producer.send("t", b"readable")
@@ -56,7 +59,6 @@ def test_a_slave_that_cannot_read_its_log_does_not_acknowledge(
         wait_until(on_master.in_sync_slaves, lambda count: count == 0)
         assert producer.send("t", b"nobody but the master has it").status.name != "PUT_OK"
         wait_until(on_slave.given_up["dispatcher"], lambda given_up: given_up == 1)
-
 
         def is_unreadable() -> bool:
             client = ha_status(slave.store).client

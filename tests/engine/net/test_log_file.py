@@ -51,9 +51,7 @@ def lines_in(files: list[Path]) -> list[str]:
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["each opened it", "forked with it"])
-def test_many_processes_write_while_files_are_moved(
-    tmp_path: Path, own: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_processes_write_while_files_are_moved(tmp_path: Path, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_file, "WAIT_SECONDS", 600.0)
     path = tmp_path / "log" / "broker.log"
     monkeypatch.setattr(logging.getLogger(), "handlers", [LogFile(path, MAX_BYTES, 1000)])

@@ -48,5 +48,6 @@ def test_the_first_line_is_logged_at_once_the_rest_as_a_count(
     now += log_lines.AGAIN_SECONDS
     seldom.tell("peer %d", 5000)
     assert [record.getMessage() for record in caplog.records] == [
-        "peer 0", "peer 5000 (and 4999 more since the last such line)"
-    ]  # fmt: skip
+        "peer 0",
+        "peer 5000 (and 4999 more since the last such line)",
+    ]

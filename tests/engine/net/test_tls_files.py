@@ -66,17 +66,16 @@ def spoilt(own: Issued, directory: Path, authority: Authority) -> Callable[[str]
     return make
 
 
-def test_in_test_mode_a_server_makes_its_own_certificate(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_in_test_mode_a_server_makes_its_own_certificate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     testing = tls_file(tmp_path / "testing", test_mode_enable="true")
     served = tls.server_tls(TlsMode.ENFORCING, testing)
     assert served.context is not None and "for tests only" in caplog.text
     server, client = served.context.current(), tls.of_client(load(testing))
     wires = [ssl.MemoryBIO() for _ in range(2)]
     ends = [
-        server.wrap_bio(wires[0], wires[1], server_side=True), client.wrap_bio(wires[1], wires[0], server_side=False)
-    ]  # fmt: skip
+        server.wrap_bio(wires[0], wires[1], server_side=True),
+        client.wrap_bio(wires[1], wires[0], server_side=False),
+    ]
     for _ in range(4):
         for end in ends:
             with suppress(ssl.SSLWantReadError):
@@ -121,7 +120,7 @@ def test_without_test_mode_no_certificate_is_made(tmp_path: Path) -> None:
 )
 def test_files_that_cannot_be_used_are_named(
     kind: str, says: str, tmp_path: Path, authority: Authority, own: Issued
-) -> None:  # fmt: skip
+) -> None:
     issued = spoilt(own, tmp_path, authority)(kind)
     with pytest.raises(tls.TlsUnusable, match=says):
         tls.server_tls(TlsMode.PERMISSIVE, server_file(tmp_path / "tls", issued))

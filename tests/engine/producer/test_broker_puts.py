@@ -23,10 +23,15 @@ from tests.harness.audit import messages_of
 from tools.common.local_broker import LocalBroker
 
 SMALL = {
-    "brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": 256 * 1024, "ringSizeInBytes": 1 << 20,
-    "maxMessageSize": 65536, "enableLmq": "true", "enableMultiDispatch": "true",
-    "messageDelayLevel": " ".join(["1h"] * 18), "transactionCheckInterval": 3_600_000,  # only the tests put
-}  # fmt: skip
+    "brokerRole": "ASYNC_MASTER",
+    "mappedFileSizeCommitLog": 256 * 1024,
+    "ringSizeInBytes": 1 << 20,
+    "maxMessageSize": 65536,
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
+    "messageDelayLevel": " ".join(["1h"] * 18),
+    "transactionCheckInterval": 3_600_000,  # only the tests put
+}
 BOTH = pytest.mark.parametrize("compat", ["4.9", "5"])
 TIMEOUT = 60.0
 HALF, OPS, SCHEDULE = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
@@ -182,8 +187,15 @@ def test_what_no_caller_should_hand_over_is_refused_in_one_line(tmp_path: Path, 
     ):
         half = producer.send_half("t", b"kept", group="g")
         end = board_of(broker.store).max_physical_offset.read()
-        for wrong in (None, 7, "half", half._replace(physical_offset="0"), (None,) * 5,
-                      half._replace(physical_offset=None), half._replace(physical_offset=0.0)):  # fmt: skip
+        for wrong in (
+            None,
+            7,
+            "half",
+            half._replace(physical_offset="0"),
+            (None,) * 5,
+            half._replace(physical_offset=None),
+            half._replace(physical_offset=0.0),
+        ):
             with pytest.raises(MessageIllegal, match=r"^(half|offset)[^\n]*; nothing was sent$"):
                 producer.end_transaction(wrong, commit=True)  # type: ignore[arg-type]
         for answer in ("no", 1, 0, float("nan"), None, np.True_):
@@ -191,8 +203,10 @@ def test_what_no_caller_should_hand_over_is_refused_in_one_line(tmp_path: Path, 
                 producer.end_transaction(half, commit=answer)  # type: ignore[arg-type]
         with pytest.raises(MessageIllegal, match="group"):
             producer.end_transaction(half, commit=True, group=7)  # type: ignore[arg-type]
-        for bodies in (np.ma.array(np.zeros((2, 3), np.uint8), mask=[[True] * 3, [False] * 3]),
-                       np.ma.array([b"a", b"b"], mask=[True, False])):  # fmt: skip
+        for bodies in (
+            np.ma.array(np.zeros((2, 3), np.uint8), mask=[[True] * 3, [False] * 3]),
+            np.ma.array([b"a", b"b"], mask=[True, False]),
+        ):
             with pytest.raises(MessageIllegal, match="masked"):
                 producer.send_batch("t", bodies)
         assert board_of(broker.store).max_physical_offset.read() == end

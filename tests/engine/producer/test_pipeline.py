@@ -31,10 +31,16 @@ OK = PutMessageStatus.PUT_OK
 
 @contextmanager
 def opened(directory: Path, *, puts_max: int = 1000, patience_ms: int | None = None, **settings: Any) -> Iterator[Any]:
-    config = from_mapping({
-        "storePathRootDir": directory / "store", "ringSizeInBytes": RING_BYTES, "mappedFileSizeCommitLog": 1 << 20,
-        "syncFlushTimeout": PATIENCE_MS, "slaveTimeout": PATIENCE_MS, **settings,
-    })  # fmt: skip
+    config = from_mapping(
+        {
+            "storePathRootDir": directory / "store",
+            "ringSizeInBytes": RING_BYTES,
+            "mappedFileSizeCommitLog": 1 << 20,
+            "syncFlushTimeout": PATIENCE_MS,
+            "slaveTimeout": PATIENCE_MS,
+            **settings,
+        }
+    )
     board = Board.create(directory / "counters")
     ring.create_rings(directory, config.rings).close()
     create_latencies(directory, config.rings)
@@ -117,8 +123,9 @@ def test_what_no_ring_holds_and_what_a_full_disk_takes_not_is_answered(region_di
         board.disk_state.words[board.disk_state.index] = int(DiskState.READ_ONLY)
         pipeline.put(draft_of(0), waits=True, token="full")
         assert [(one.token, one.status) for one in pipeline.collect()] == [
-            ("large", PutMessageStatus.MESSAGE_ILLEGAL), ("full", PutMessageStatus.SERVICE_NOT_AVAILABLE),
-        ]  # fmt: skip
+            ("large", PutMessageStatus.MESSAGE_ILLEGAL),
+            ("full", PutMessageStatus.SERVICE_NOT_AVAILABLE),
+        ]
 
 
 def test_a_writer_that_says_nothing_is_not_waited_for_for_ever(region_dir: Path) -> None:
@@ -203,9 +210,15 @@ class History:
                 continue
             end = outcome.physical_offset + len(draft_of(queue_id, str(outcome.token).encode()).pieces[0])
             status = put_status(
-                end, 0, 1, 1, flushed_offset=self.board.flushed_offset.read(), in_sync_slaves=1,
-                confirm_offset=self.board.confirm_offset.read(), policy=self.pipeline.policy,
-            )  # fmt: skip
+                end,
+                0,
+                1,
+                1,
+                flushed_offset=self.board.flushed_offset.read(),
+                in_sync_slaves=1,
+                confirm_offset=self.board.confirm_offset.read(),
+                policy=self.pipeline.policy,
+            )
             assert status is OK or not waits
             self.by_queue.setdefault((queue_id, waits), []).append((outcome.token, outcome.queue_offset))
 

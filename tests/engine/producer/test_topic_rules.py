@@ -105,9 +105,7 @@ def set_topic(broker: LocalBroker, topic: str, *, perm: int = 6, read: int = 4, 
     await_that(is_noticed, "somebody notices", pause=0.1)
 
 
-def asked(
-    broker: LocalBroker, code: int, fields: dict[str, Any] | None = None, body: bytes = b""
-) -> dict[str, Any]:
+def asked(broker: LocalBroker, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> dict[str, Any]:
     with Client(broker.port) as client:
         return client.request(code, fields, body)
 
@@ -224,8 +222,10 @@ def test_delay_levels_are_the_files(tmp_path: Path) -> None:
             producer.send_back(producer.send("t", b"x").physical_offset, group="g")
         second, last, _plain, again = all_of(broker)
         assert [(one.queue_id, one.properties["DELAY"]) for one in (second, last, again)] == [
-            (1, "2"), (2, "3"), (2, "3"),
-        ]  # fmt: skip
+            (1, "2"),
+            (2, "3"),
+            (2, "3"),
+        ]
     levels = ["--delay-levels", "1s 2h 3h", str(broker.store)]
     assert command_line.run("log", "verify", *levels).exit_code == 0
     for is_rebuilt in (False, True):

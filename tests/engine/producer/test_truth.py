@@ -149,9 +149,7 @@ def test_a_batch_by_the_brokers_rules_is_checked_as_a_whole_and_says_how_far_it_
         assert board.put_messages.read() == before
         with Stopped(board, "writer"), pytest.raises(BatchIncomplete) as incomplete:
             bodies = [b"x" * 15_000] * 50
-            producer.send_batch(
-                "ruled", bodies, properties={"DELAY": "1"}, queue_id=0, wait=False, timeout=0.05
-            )
+            producer.send_batch("ruled", bodies, properties={"DELAY": "1"}, queue_id=0, wait=False, timeout=0.05)
         published_, may = incomplete.value.published, incomplete.value.may_be_appended
         assert 0 < published_ < 50
         assert may

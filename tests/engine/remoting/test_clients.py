@@ -68,10 +68,17 @@ def silent() -> Iterator[int]:
 @contextmanager
 def role(store: Path, region_dir: Path, names: str, **settings: object) -> Iterator[tuple[Clients, BrokerConfig]]:
     port = free_port()
-    config = from_mapping({
-        "storePathRootDir": store, "regionPath": region_dir, "brokerName": "a", "brokerIP1": "127.0.0.1",
-        "listenPort": port, "namesrvAddr": names, **settings,
-    })  # fmt: skip
+    config = from_mapping(
+        {
+            "storePathRootDir": store,
+            "regionPath": region_dir,
+            "brokerName": "a",
+            "brokerIP1": "127.0.0.1",
+            "listenPort": port,
+            "namesrvAddr": names,
+            **settings,
+        }
+    )
     board = Board.create(region_dir / "counters")
     live_settings.publish(board, config)
     waiting.publish(board.ha_listen_port, port + 1)
@@ -229,9 +236,13 @@ def register(well: Serving, address: str, connection: int = 10**9) -> None:
 
 
 def test_blocked_topics_keep_no_offsets_and_groups_from_a_slave(
-    store_dir: Path, region_dir: Path, well: Serving, a_master: AMaster, monkeypatch: pytest.MonkeyPatch,
+    store_dir: Path,
+    region_dir: Path,
+    well: Serving,
+    a_master: AMaster,
+    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+) -> None:
     """Nothing answers two ports below: the question for topics waits out its time."""
     a_master.metadata.consumer_offsets.table = {("t", "g"): {0: 5}}
     a_master.metadata.set_group({"groupName": "theirs"}, 2)

@@ -84,9 +84,16 @@ CHANGES: dict[str, tuple[RemotingCommand, Callable[[Tables], bool]]] = {
         lambda says: says(GROUPS)["forbiddenTable"] == {"g": {"made": 4}},
     ),
     "reset": (
-        asked(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {
-            **GROUP_AND_TOPIC, "timestamp": "-1", "isForce": "true", "queueId": "0", "offset": "0",
-        }),
+        asked(
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+            {
+                **GROUP_AND_TOPIC,
+                "timestamp": "-1",
+                "isForce": "true",
+                "queueId": "0",
+                "offset": "0",
+            },
+        ),
         lambda says: offsets(says)["made@g"] == {0: 0},
     ),
     "clone": (
@@ -105,7 +112,7 @@ CHANGES: dict[str, tuple[RemotingCommand, Callable[[Tables], bool]]] = {
         asked(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "made"}),
         lambda says: "made" not in topics(says) and "made@g" not in offsets(says),
     ),
-}  # fmt: skip
+}
 
 
 class Disk:
@@ -184,8 +191,10 @@ def test_changes_that_wait_together_are_written_together(
     real = disk._replace
     disk._replace = lambda path, content, mode: (written.append(path), real(path, content, mode))[1]
     with role(store_dir, region_dir, "") as (server, _config):
-        answers = [server.answer_frame(asked(RequestCode.UPDATE_AND_CREATE_TOPIC, {**TOPIC, "topic": f"t{n}"}), 1)
-                   for n in range(200)]  # fmt: skip
+        answers = [
+            server.answer_frame(asked(RequestCode.UPDATE_AND_CREATE_TOPIC, {**TOPIC, "topic": f"t{n}"}), 1)
+            for n in range(200)
+        ]
         disk.goes_on.set()
         futures = [answer for answer in answers if not isinstance(answer, RemotingCommand | None)]
         assert len(futures) == 200

@@ -235,9 +235,10 @@ def test_a_slave_reads_and_takes_its_masters_tables_a_part_at_a_time(
     with role(store_dir, region_dir, "", compat=compat, brokerRole="SLAVE", brokerId=1) as (server, _config):
         turn_until(server, lambda: not server._files.metadata.many_unwritten)
         for of, where, name in (
-            ("characters", json_steps, "read_as_written"), ("topics", broker_tables, "topic_config"),
+            ("characters", json_steps, "read_as_written"),
+            ("topics", broker_tables, "topic_config"),
             ("offsets", server._journal, "set_offset"),
-        ):  # fmt: skip
+        ):
             count: Callable[..., int] = len if of == "characters" else lambda *_: 1
             monkeypatch.setattr(where, name, turns.counted(of, getattr(where, name), count))
         monkeypatch.setattr(RemotingLink, "ask", ask)

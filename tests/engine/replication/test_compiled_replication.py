@@ -102,9 +102,10 @@ def test_the_same_frames_at_the_same_times(request_offset: int, limit: int, move
 
 @EXAMPLES
 @given(
-    st.integers(-1, 100), st.integers(0, 200),
+    st.integers(-1, 100),
+    st.integers(0, 200),
     st.lists(st.tuples(st.lists(st.integers(0, 320), min_size=1, max_size=4), st.integers(0, 8)), max_size=10),
-)  # fmt: skip
+)
 def test_reports_in_one_piece_are_believed_as_they_are_one_by_one(
     request_offset: int, sent: int, reads: list[tuple[list[int], int]]
 ) -> None:

@@ -17,10 +17,14 @@ def test_an_async_flush_slave_flushes_at_once_what_a_put_waits_for(tmp_path: Pat
     with (
         LocalBroker(tmp_path / "m", brokerRole="SYNC_MASTER", haAckFlushed="true", slaveTimeout=30_000) as master,
         LocalBroker(
-            tmp_path / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address,
-            flushDiskType="ASYNC_FLUSH", flushCommitLogThoroughInterval=HOUR_MS,
+            tmp_path / "s",
+            brokerRole="SLAVE",
+            brokerId=1,
+            haMasterAddress=master.ha_address,
+            flushDiskType="ASYNC_FLUSH",
+            flushCommitLogThoroughInterval=HOUR_MS,
         ),
-    ):  # fmt: skip
+    ):
         await_that(lambda: ha_status(master.store).in_sync_slaves, "the slave is in sync")
         with Producer(master.store, timeout=TIMEOUT) as producer:
             said = [producer.send("t", b"%d" % number).status for number in range(8)]

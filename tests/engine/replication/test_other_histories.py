@@ -26,9 +26,7 @@ def slave_of(master: Node, directory: Path) -> Node:
     return Node(directory, master=master.board.ha_listen_port.read(), **SIZES)
 
 
-def test_a_slave_that_is_ahead_hears_so_and_goes_on_once_its_master_has_the_same(
-    master: Node, tmp_path: Path
-) -> None:
+def test_a_slave_that_is_ahead_hears_so_and_goes_on_once_its_master_has_the_same(master: Node, tmp_path: Path) -> None:
     data = random.Random(5).randbytes(300_000)
     master.append(data[:1000])
     with slave_of(master, tmp_path / "slave") as slave:

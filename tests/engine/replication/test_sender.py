@@ -38,9 +38,15 @@ class Bench:
     """A sender without its reading thread, and the other end of its connection."""
 
     def __init__(
-        self, directory: Path, flow_limit: int = UNLIMITED, segment_bytes: int = SEGMENT, confirms: bool = False,
-        slot: int = 0, heartbeat_ms: int = 5000, housekeeping_ms: int = 20_000,
-    ) -> None:  # fmt: skip
+        self,
+        directory: Path,
+        flow_limit: int = UNLIMITED,
+        segment_bytes: int = SEGMENT,
+        confirms: bool = False,
+        slot: int = 0,
+        heartbeat_ms: int = 5000,
+        housekeeping_ms: int = 20_000,
+    ) -> None:
         self.node = Node(directory, mappedFileSizeCommitLog=segment_bytes)
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.slave = socket.create_connection(listening.getsockname(), timeout=120)

@@ -356,9 +356,7 @@ needs_ipv6 = pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason=
 
 
 @needs_ipv6
-@pytest.mark.parametrize(
-    ("ours", "theirs"), [("::1", "[::1]"), ("::", "[::1]"), ("::", "127.0.0.1")]
-)
+@pytest.mark.parametrize(("ours", "theirs"), [("::1", "[::1]"), ("::", "[::1]"), ("::", "127.0.0.1")])
 def test_replication_over_ipv6(tmp_path: Path, ours: str, theirs: str) -> None:
     data = random.Random(4).randbytes(SEGMENT - 10)
     with Node(tmp_path / "m", brokerIP2=ours, **SIZES) as master:

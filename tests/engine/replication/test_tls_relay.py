@@ -95,7 +95,7 @@ def test_what_the_peer_said_before_its_end_is_read_and_then_the_end(file: Path) 
 
 def test_a_peer_that_does_not_read_costs_bounded_memory_and_holds_up_no_end(
     file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(tls_relay, "FINISH_SECONDS", 0.2)
     with relayed(file, 1 << 16) as (plain, _peer):
         plain.settimeout(1.0)

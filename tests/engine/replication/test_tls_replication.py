@@ -79,13 +79,13 @@ def caught_up(master: Node, slave: Node) -> HaConnectionCursors:
 
 def test_a_log_of_several_segments_comes_whole_through_kills_of_either_end(
     tmp_path: Path, authority: Authority
-) -> None:  # fmt: skip
+) -> None:
     data = b"\0" + random.Random(1).randbytes(6 * SEGMENT + 777)  # as every log begins
     settings = mutual(tmp_path / "tls", authority.issue("node"), authority)
     with (
         master_in(tmp_path, **settings) as master,
         slave_of(master, tmp_path, **settings).start(*SLAVE_ROLES) as slave,
-    ):  # fmt: skip
+    ):
         killed, words = 0, master.board.ha[0]
         for at in range(0, len(data), 100_003):
             master.append(data[at : at + 100_003])
@@ -113,14 +113,14 @@ def kill_sender(master: Node, words: HaConnectionCursors) -> None:
 
 def test_what_was_written_before_the_master_stops_arrives(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(ha_listener, "STOP_SENDER_MS", WAIT_MS)
     settings = mutual(tmp_path / "tls", authority.issue("node"), authority)
     data = b"\0" + random.Random(2).randbytes(SEGMENT)
     with (
         master_in(tmp_path, **settings) as master,
         slave_of(master, tmp_path, **settings).start(*SLAVE_ROLES) as slave,
-    ):  # fmt: skip
+    ):
         master.append(data[:100])
         caught_up(master, slave)
         master.append(data[100:])
@@ -143,45 +143,52 @@ def _both(path: Path, of_master: Issued, of_slave: Issued, trusted: Authority) -
 CASES: dict[str, tuple[Certificates, str, str]] = {
     "the master's has expired": (
         lambda path, ours, _other: _both(path, ours.issue("m", is_expired=True), ours.issue("s"), ours),
-        "says that our certificate has expired", "not accepted: certificate has expired",
+        "says that our certificate has expired",
+        "not accepted: certificate has expired",
     ),
     "the slave's has expired": (
         lambda path, ours, _other: _both(path, ours.issue("m"), ours.issue("s", is_expired=True), ours),
-        "not accepted: certificate has expired", "",
+        "not accepted: certificate has expired",
+        "",
     ),
     "the master's is by somebody else": (
         lambda path, ours, other: _both(path, other.issue("m"), ours.issue("s"), ours),
-        "does not trust the issuer of our certificate", "not accepted: unable to get local issuer certificate",
+        "does not trust the issuer of our certificate",
+        "not accepted: unable to get local issuer certificate",
     ),
     "the slave's is by somebody else": (
         lambda path, ours, other: _both(path, ours.issue("m"), other.issue("s"), ours),
-        "not accepted: unable to get local issuer certificate", "",
+        "not accepted: unable to get local issuer certificate",
+        "",
     ),
     "the master's is for another host": (
         lambda path, ours, _other: _both(path, ours.issue("m", names="DNS:elsewhere"), ours.issue("s"), ours),
-        "", "IP address mismatch",
+        "",
+        "IP address mismatch",
     ),
     "the slave speaks plaintext": (
         lambda path, ours, _other: (mutual(path / "tls", ours.issue("m"), ours), {}),
-        "the other side speaks no TLS here", "",
+        "the other side speaks no TLS here",
+        "",
     ),
     "the master speaks plaintext": (
         lambda path, ours, _other: ({}, mutual(path / "tls", ours.issue("s"), ours)),
-        "it uses TLS, but haTlsMode=disabled here", "the other side closed the connection",
+        "it uses TLS, but haTlsMode=disabled here",
+        "the other side closed the connection",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_which_slaves_are_refused_and_why(
     case: str, tmp_path: Path, authority: Authority, stranger: Authority, lines: Path
-) -> None:  # fmt: skip
+) -> None:
     certificates, masters_words, slaves_words = CASES[case]
     of_master, of_slave = certificates(tmp_path, authority, stranger)
     with (
         master_in(tmp_path, **of_master) as master,
         slave_of(master, tmp_path, **of_slave).start(*SLAVE_ROLES) as slave,
-    ):  # fmt: skip
+    ):
         master.append(b"something")
         refused = [CloseReason.TLS] if slaves_words else [CloseReason.TLS, CloseReason.REFUSED]
         ended = slave.board.ha_client.ended
@@ -195,7 +202,7 @@ def test_which_slaves_are_refused_and_why(
 
 def test_a_handshake_that_nobody_finishes_has_a_deadline_and_holds_up_nobody(
     tmp_path: Path, authority: Authority
-) -> None:  # fmt: skip
+) -> None:
     settings = mutual(tmp_path / "tls", authority.issue("node"), authority)
     short = {"haSendHeartbeatInterval": 200, "haHousekeepingInterval": 1000}
     with master_in(tmp_path, **settings, **short) as master:
@@ -213,7 +220,7 @@ def test_a_handshake_that_nobody_finishes_has_a_deadline_and_holds_up_nobody(
 
 def test_a_report_over_tls_may_come_in_pieces_and_more_behind_it_is_the_senders(
     tmp_path: Path, authority: Authority
-) -> None:  # fmt: skip
+) -> None:
     settings = mutual(tmp_path / "tls", authority.issue("node"), authority)
     context = tls.RenewedContext(Path(str(settings["haTlsConfigFile"])), tls.of_ha_client).current()
     with master_in(tmp_path, **settings) as master:
@@ -233,7 +240,7 @@ def test_a_report_over_tls_may_come_in_pieces_and_more_behind_it_is_the_senders(
 
 def test_a_connection_stands_through_a_renewal_and_the_next_one_uses_what_is_new(
     tmp_path: Path, authority: Authority, stranger: Authority
-) -> None:  # fmt: skip
+) -> None:
     shown = Issued(tmp_path / "own.pem", tmp_path / "own.key")
     shown.replace(authority.issue("node"))
     trusted = tmp_path / "trusted.pem"
@@ -244,7 +251,7 @@ def test_a_connection_stands_through_a_renewal_and_the_next_one_uses_what_is_new
     with (
         master_in(tmp_path, **settings) as master,
         slave_of(master, tmp_path, **settings).start(*SLAVE_ROLES) as slave,
-    ):  # fmt: skip
+    ):
         master.append(b"the first")
         caught_up(master, slave)
         trusted.write_bytes(stranger.certificate.read_bytes())

@@ -41,11 +41,16 @@ def stored_record(made: random.Random, facts: Facts) -> bytes:
     text = "\x02".join(f"{name}\x01{value}" for name, value in properties.items())
     topic = made.choice(("T", "topic-of-some-length", "%RETRY%group"))
     request = SendRequest(
-        topic=topic, body=made.randbytes(made.choice((1, 10, 300))), queue_id=made.randrange(8), properties=text,
-        sys_flag=made.choice((0, int(SysFlag.COMPRESSED), int(SysFlag.MULTI_TAGS))), flag=made.randrange(9),
-        born_timestamp_ms=NOW_MS - 5, reconsume_times=made.randrange(3),
+        topic=topic,
+        body=made.randbytes(made.choice((1, 10, 300))),
+        queue_id=made.randrange(8),
+        properties=text,
+        sys_flag=made.choice((0, int(SysFlag.COMPRESSED), int(SysFlag.MULTI_TAGS))),
+        flag=made.randrange(9),
+        born_timestamp_ms=NOW_MS - 5,
+        reconsume_times=made.randrange(3),
         born_host=Host(made.choice(("10.1.2.3", "2001:db8::1")) if made.random() < 0.2 else "10.1.2.3", 4711),
-    )  # fmt: skip
+    )
     draft = draft_of(to_log(received(request, facts, "0A000001" * 4), facts), facts)
     assert draft.topic == SCHEDULE_TOPIC
     return draft.pieces[0]
@@ -74,10 +79,17 @@ def oddly(record: bytes, made: random.Random) -> bytes:
     else:
         return record
     return encode(
-        topic=message.topic, body=message.body, queue_id=message.queue_id, flag=message.flag, properties=raw,
-        sys_flag=message.sys_flag, born_timestamp_ms=message.born_timestamp_ms, born_host=message.born_host,
-        store_host=message.store_host, reconsume_times=message.reconsume_times,
-    )  # fmt: skip
+        topic=message.topic,
+        body=message.body,
+        queue_id=message.queue_id,
+        flag=message.flag,
+        properties=raw,
+        sys_flag=message.sys_flag,
+        born_timestamp_ms=message.born_timestamp_ms,
+        born_host=message.born_host,
+        store_host=message.store_host,
+        reconsume_times=message.reconsume_times,
+    )
 
 
 def examined(record: bytes, facts: Facts, before: int = 13) -> tuple[Any, Words]:

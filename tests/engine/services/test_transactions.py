@@ -91,9 +91,13 @@ def test_deaths_put_nothing_back_twice(tmp_path: Path) -> None:
             for _ in range(8):
                 seen = board.transactions.put_back.read()
                 await_that(
-                    lambda seen=seen: board.transactions.put_back.read() > seen  # type: ignore[misc]
-                    or len(all_of(broker.store, CHECK_MAX_TOPIC)) == 40, "it works", SECONDS,
-                )  # fmt: skip
+                    lambda seen=seen: (
+                        board.transactions.put_back.read() > seen  # type: ignore[misc]
+                        or len(all_of(broker.store, CHECK_MAX_TOPIC)) == 40
+                    ),
+                    "it works",
+                    SECONDS,
+                )
                 pid = await_that(board.pids["transactions"].read, "it runs", SECONDS)
                 os.kill(pid, signal.SIGKILL)
                 await_that(lambda pid=pid: board.pids["transactions"].read() not in (0, pid), "again", SECONDS)  # type: ignore[misc]

@@ -25,7 +25,7 @@ CASES = [
     ("no value", b"a\nb=\nc ", [(1, "a", ""), (2, "b", ""), (3, "c", "")]),
     ("no key", b"=v", [(1, "", "v")]),
     ("escaped separators belong to the key", rb"a\=b\:c\ d = 1", [(1, "a=b:c d", "1")]),
-    ("escapes", rb"k=\t|\n|\r|\f|\\|\a|\"", [(1, "k", "\t|\n|\r|\f|\\|a|\"")]),
+    ("escapes", rb"k=\t|\n|\r|\f|\\|\a|\"", [(1, "k", '\t|\n|\r|\f|\\|a|"')]),
     ("unicode escapes", rb"k=\u00fc\u4E2D\u0041", [(1, "k", "ü中A")]),
     ("two unicode escapes make one character", rb"k=\ud83d\ude80", [(1, "k", "\U0001f680")]),
     ("bytes are ISO-8859-1", "k=ü".encode("latin-1"), [(1, "k", "ü")]),

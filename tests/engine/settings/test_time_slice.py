@@ -25,9 +25,13 @@ NO_SUCH_CALL = "1000000"
 def _applied(role: str, call: str = "") -> tuple[int, ...]:
     """(policy, slice) of a process that asked as a role."""
     ran = subprocess.run(
-        [sys.executable, "-c", APPLY, role, call], cwd=Path(time_slice.__file__).parents[2], check=True, timeout=120,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", APPLY, role, call],
+        cwd=Path(time_slice.__file__).parents[2],
+        check=True,
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
     return tuple(map(int, ran.stdout.split()))
 
 

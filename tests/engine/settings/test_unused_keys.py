@@ -89,8 +89,10 @@ def test_a_broker_whose_slave_cannot_act_as_master_does_not_start(role: str, com
 @pytest.mark.parametrize(
     ("name", "value", "default"),
     [
-        ("enableControllerInNamesrv", "true", "false"), ("enableTopicList", "false", "true"),
-        ("enableAllTopicList", "false", "true"), ("clusterTest", "true", "false"),
+        ("enableControllerInNamesrv", "true", "false"),
+        ("enableTopicList", "false", "true"),
+        ("enableAllTopicList", "false", "true"),
+        ("clusterTest", "true", "false"),
         ("deleteTopicWithBrokerRegistration", "true", "false"),
         ("configBlackList", "kvConfigPath;listenPort", "configBlackList;configStorePath;kvConfigPath"),
     ],

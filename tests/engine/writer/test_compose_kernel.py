@@ -139,10 +139,15 @@ def test_drafts_of_every_kind_give_the_reference_logs_bytes(log: Log, name: str,
 
 
 def test_a_descriptor_tells_the_first_place_of_its_records(log: Log) -> None:
-    numbers = [log.put_draft(draft) for draft in (
-        single(FACTS["5"], "plain", b"x"), batch(FACTS["5"], "plain", [b"1", b"2", b"3"]),
-        single(FACTS["5"], "plain", b"rollback", sys_flag=12), single(FACTS["5"], "plain", b"y"),
-    )]  # fmt: skip
+    numbers = [
+        log.put_draft(draft)
+        for draft in (
+            single(FACTS["5"], "plain", b"x"),
+            batch(FACTS["5"], "plain", [b"1", b"2", b"3"]),
+            single(FACTS["5"], "plain", b"rollback", sys_flag=12),
+            single(FACTS["5"], "plain", b"y"),
+        )
+    ]
     log.write()
     assert [log.place(number)[1] for number in numbers] == [0, 1, 0, 4]
 

@@ -50,9 +50,7 @@ class Bench:
         self.outlet = self.claimed.outlet(self.board.counters.words, self.board.writer_bell.index)
         self.scratch = np.zeros((self.queues.capacity, len(ScratchColumn)), np.int64)
         words, places = self.board.counters.words, places_of(self.board)
-        self.shared = drain.Shared(
-            self.journal.words, self.queues.next_offsets, self.controls.words, words, places
-        )
+        self.shared = drain.Shared(self.journal.words, self.queues.next_offsets, self.controls.words, words, places)
 
     def template(self, topic: str, queue_id: int = 0) -> encode_kernel.Template:
         slot = self.queues.slot_of(topic.encode(), queue_id)

@@ -64,9 +64,13 @@ def test_more_queues_than_one_step_of_the_table(tmp_path: Path) -> None:
     with (
         LocalBroker(tmp_path / "m", inside=command(STEP), **KEYS) as master,
         LocalBroker(
-            tmp_path / "s", inside=command(STEP), brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address,
+            tmp_path / "s",
+            inside=command(STEP),
+            brokerRole="SLAVE",
+            brokerId=1,
+            haMasterAddress=master.ha_address,
             **KEYS,
-        ) as slave,  # fmt: skip
+        ) as slave,
     ):
         put(master, 0, TOPICS)
         assert TOPICS > MANY_FILES and reserved(master) == 3 * STEP

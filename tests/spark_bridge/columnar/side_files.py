@@ -47,9 +47,14 @@ def write_side_file(root: Path, files: SegmentFiles, base: int, group_rows: int 
         table, status = _table(window), segment.path
     path = side_files.data_path(root, base)
     pq.write_table(
-        table, path, row_group_size=group_rows, compression="none", use_dictionary=DICTIONARIES,
-        write_page_checksum=True, store_schema=False,
-    )  # fmt: skip
+        table,
+        path,
+        row_group_size=group_rows,
+        compression="none",
+        use_dictionary=DICTIONARIES,
+        write_page_checksum=True,
+        store_schema=False,
+    )
     side_file.write_manifest(root, base, _manifest(Path(status), path, table, base, files.segment_bytes))
 
 
@@ -73,10 +78,23 @@ def _manifest(segment: Path, path: Path, table: pa.Table, base: int, segment_byt
         samples.append(Sample(offsets[at], 80, hashlib.sha256(log[begin : begin + 80]).hexdigest()))
     pending = pc.sum(pc.not_equal(pc.bit_wise_and(table["sysFlag"], 4), 0)).as_py()
     return Manifest(
-        file_name(base), segment_bytes, raw.st_ino, raw.st_mtime_ns, len(table), pending, offsets[0], offsets[-1],
-        offsets[-1] + sizes[-1], tuple(sorted(set(table["topic"].to_pylist()))), tuple(samples), "", "5", "test", 0,
+        file_name(base),
+        segment_bytes,
+        raw.st_ino,
+        raw.st_mtime_ns,
+        len(table),
+        pending,
+        offsets[0],
+        offsets[-1],
+        offsets[-1] + sizes[-1],
+        tuple(sorted(set(table["topic"].to_pylist()))),
+        tuple(samples),
+        "",
+        "5",
+        "test",
+        0,
         _data(data, pq.ParquetFile(path).metadata),
-    )  # fmt: skip
+    )
 
 
 def _data(data: bytes, metadata: pq.FileMetaData) -> DataFile:
@@ -93,10 +111,14 @@ def _data(data: bytes, metadata: pq.FileMetaData) -> DataFile:
             at += length
     assert at + footer == len(data)
     return DataFile(
-        len(data), footer, hashlib.sha256(data[-footer:]).hexdigest(), hashlib.sha256(data).hexdigest(),
-        tuple(group.num_rows for group in groups), {name: tuple(of) for name, of in lengths.items()},
+        len(data),
+        footer,
+        hashlib.sha256(data[-footer:]).hexdigest(),
+        hashlib.sha256(data).hexdigest(),
+        tuple(group.num_rows for group in groups),
+        {name: tuple(of) for name, of in lengths.items()},
         {name: "".join(of) for name, of in sums.items()},
-    )  # fmt: skip
+    )
 
 
 def make(root: Path, *, transactions: bool = True) -> SmallStore:
@@ -111,8 +133,14 @@ def make(root: Path, *, transactions: bool = True) -> SmallStore:
             body, sys_flag = zlib.compress(body), sys_flag | SysFlag.COMPRESSED
         topic = "RMQ_SYS_TRACE_TOPIC" if number % 41 == 0 else ("orders", "returns", "zoo")[number % 5 % 3]
         store.put(
-            topic, body, number % 4, sys_flag=int(sys_flag), properties=TAGS[number % 3], flag=number % 2,
-            born_timestamp_ms=START_MS + number, store_timestamp_ms=START_MS + 2 * number,
+            topic,
+            body,
+            number % 4,
+            sys_flag=int(sys_flag),
+            properties=TAGS[number % 3],
+            flag=number % 2,
+            born_timestamp_ms=START_MS + number,
+            store_timestamp_ms=START_MS + 2 * number,
             reconsume_times=number % 3,
-        )  # fmt: skip
+        )
     return store

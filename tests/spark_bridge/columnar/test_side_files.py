@@ -231,14 +231,33 @@ def test_a_manifest_is_not_believed_what_no_manifest_says(log: SmallLog) -> None
     assert fields is not None
     data = fields["data"]
     for change in (
-        {"format": 2}, {"rows": -1}, {"rows": True}, {"rows": 1 << 70}, {"samples": []}, {"samples": [1]},
-        {"samples": fields["samples"] * 9}, {"topics": ["x"] * 1001}, {"topics": [1]}, {"topics": ["x" * 300]},
-        {"first_offset": 4096}, {"end_offset": 1 << 40}, {"why_not": "\n"}, {"why_not": "both"}, {"data": None},
-        {"data": []}, {"data": {**data, "group_rows": []}}, {"data": {**data, "group_rows": [1] * 5000}},
-        {"data": {**data, "sums": {}}}, {"data": {**data, "file_bytes": 1 << 62}}, {"extra": 1}, {"segment": 0},
+        {"format": 2},
+        {"rows": -1},
+        {"rows": True},
+        {"rows": 1 << 70},
+        {"samples": []},
+        {"samples": [1]},
+        {"samples": fields["samples"] * 9},
+        {"topics": ["x"] * 1001},
+        {"topics": [1]},
+        {"topics": ["x" * 300]},
+        {"first_offset": 4096},
+        {"end_offset": 1 << 40},
+        {"why_not": "\n"},
+        {"why_not": "both"},
+        {"data": None},
+        {"data": []},
+        {"data": {**data, "group_rows": []}},
+        {"data": {**data, "group_rows": [1] * 5000}},
+        {"data": {**data, "sums": {}}},
+        {"data": {**data, "file_bytes": 1 << 62}},
+        {"extra": 1},
+        {"segment": 0},
         {"data": {**data, "chunk_bytes": {**data["chunk_bytes"], "topic": [-1]}}},
-        {"data": {**data, "sha256": "x"}}, {"not_for_queues": 10_000}, {"segment_bytes": 10},
-    ):  # fmt: skip
+        {"data": {**data, "sha256": "x"}},
+        {"not_for_queues": 10_000},
+        {"segment_bytes": 10},
+    ):
         summed_json.write(path, {**fields, **change})
         assert checked(log).state in (State.DAMAGED, State.STALE), change
     summed_json.write(path, fields)

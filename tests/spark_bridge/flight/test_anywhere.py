@@ -70,9 +70,14 @@ def test_a_driver_and_executors_without_a_store_read_what_is_there(spark, store,
         assert rows_of(frame) == in_place(spark, store)
         assert {row[0] for row in frame.select("_replica").distinct().collect()} == {server.location}
         chosen = spark_bridge.read(
-            spark, server.location, columns=NAMES, topics=["orders"], where="queueId = 2 AND queueOffset > 3",
-            flightTokenFile=tmp_path / "token", minPartitions=3,
-        )  # fmt: skip
+            spark,
+            server.location,
+            columns=NAMES,
+            topics=["orders"],
+            where="queueId = 2 AND queueOffset > 3",
+            flightTokenFile=tmp_path / "token",
+            minPartitions=3,
+        )
         expected = spark_bridge.read(
             spark, store.root, columns=NAMES, topics=["orders"], where="queueId = 2 AND queueOffset > 3"
         )
@@ -253,7 +258,7 @@ def test_tasks_that_are_placed_read_the_same(spark, store, tmp_path):
         assert wanted == {"127.0.0.1 localhost", "localhost 127.0.0.1"}, "all of them hosts of replicas"
         few = spark_bridge.read(
             spark, server.location, columns=NAMES, where="queueId = 1", placed=True, flightToken=TOKEN
-        )  # fmt: skip
+        )
         assert rows_of(few) == [row for row in in_place(spark, store) if row[1] == 1]
         none = spark_bridge.read(spark, server.location, columns=NAMES, placed=True, flightToken=TOKEN, keys="none")
         assert none.count() == 0

@@ -91,9 +91,7 @@ def test_sources_that_are_not_installed_serve_too(small: SmallStore) -> None:
     """As on a host that has them on PYTHONPATH alone."""
     command = [sys.executable, "-c", WITHOUT_METADATA, str(small.root)]
     path = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=path
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=path) as process:
         try:
             found = READY.match(process.stdout.readline())
             assert found is not None, process.stderr.read()
@@ -196,7 +194,7 @@ def test_no_call_tells_of_the_servers_inside(small: SmallStore) -> None:
                 lambda options=options: list(client.do_action("nothing", options)),
                 lambda options=options: client.do_put(wrong, pa.schema([]), options)[0].close(),
                 lambda options=options: client.do_exchange(wrong, options)[1].read_all(),
-            ):  # fmt: skip
+            ):
                 with pytest.raises(Exception) as told:
                     call()
                 assert "Traceback" not in str(told.value) and "spark_bridge" not in str(told.value), told.value

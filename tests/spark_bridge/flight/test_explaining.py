@@ -169,11 +169,21 @@ def test_an_invalid_answer_is_refused_in_one_line() -> None:
         (store,) = explain_options({"path": place}).stores
         assert (store.path, store.queues, store.ranges) == (place, {"orders/0": 1}, [(0, 9)])
         for wrong in (
-            None, [], {}, {"stores": 1}, {"stores": [1]}, {"stores": [{}]},
-            *({"stores": [{**STORE, name: value}]} for name in STORE for value in (None, [[1]], {"a": "b"}, "x", 1.5)
-              if (name, value) != ("brokerName", "x")),
-            {"stores": [{**STORE, "brokerName": "\x1b[2J"}]}, {"stores": [{**STORE, "queues": {"a\x1b[2J/0": 1}}]},
-        ):  # fmt: skip
+            None,
+            [],
+            {},
+            {"stores": 1},
+            {"stores": [1]},
+            {"stores": [{}]},
+            *(
+                {"stores": [{**STORE, name: value}]}
+                for name in STORE
+                for value in (None, [[1]], {"a": "b"}, "x", 1.5)
+                if (name, value) != ("brokerName", "x")
+            ),
+            {"stores": [{**STORE, "brokerName": "\x1b[2J"}]},
+            {"stores": [{**STORE, "queues": {"a\x1b[2J/0": 1}}]},
+        ):
             server.answer = wrong
             with pytest.raises(RemoteFault, match="does not know") as refused:
                 explain_options({"path": place})

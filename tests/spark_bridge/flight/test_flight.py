@@ -108,9 +108,11 @@ def test_offsets_keys_assigned_queues_and_patterns(server: FlightServer, golden:
 
 def test_conditions_are_asked_on_the_server(server: FlightServer, golden: str) -> None:
     for where in (
-        (("queueId", "in", (0, 2)), ("bodyLength", ">", 40)), (("topic", "==", "alphaFour"), ("queueOffset", ">=", 1)),
-        (("storeTimestamp", ">", "2030-01-01T00:00:00"),), (("tags", "!=", "TagA"),),
-    ):  # fmt: skip
+        (("queueId", "in", (0, 2)), ("bodyLength", ">", 40)),
+        (("topic", "==", "alphaFour"), ("queueOffset", ">=", 1)),
+        (("storeTimestamp", ">", "2030-01-01T00:00:00"),),
+        (("tags", "!=", "TagA"),),
+    ):
         rows = list(scan(golden, where=list(where)).read_all().to_pylist())
         assert remote_rows(server.location, ScanRequest(where=where)) == rows, where
     with RemoteStore(server.location, TOKEN) as store:
@@ -156,10 +158,14 @@ def test_a_caller_without_a_token_gets_nothing(server: FlightServer, token: str 
                 call()
 
 
-@pytest.mark.parametrize("headers", [
-    [(b"authorization", TOKEN.encode())], [(b"authorization", b"Basic " + TOKEN.encode())],
-    [(b"authorization", b"Bearer " + TOKEN.encode()), (b"authorization", b"Bearer other")],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"authorization", TOKEN.encode())],
+        [(b"authorization", b"Basic " + TOKEN.encode())],
+        [(b"authorization", b"Bearer " + TOKEN.encode()), (b"authorization", b"Bearer other")],
+    ],
+)
 def test_a_header_that_is_not_quite_right_lets_nobody_in(server: FlightServer, headers) -> None:
     with flight.FlightClient(server.location) as client, pytest.raises(flight.FlightUnauthenticatedError):
         list(client.list_flights(b"", flight.FlightCallOptions(headers=headers)))
@@ -186,9 +192,10 @@ def test_topics_that_are_kept_back(small: SmallStore) -> None:
         ticket = first_ticket(running, orders)
         pieces = json.loads(ticket)["queues"]
         for hostile in (
-            changed(ticket, queues=[["bills", *piece[1:]] for piece in pieces]), first_ticket_of_all(small),
+            changed(ticket, queues=[["bills", *piece[1:]] for piece in pieces]),
+            first_ticket_of_all(small),
             changed(first_ticket_of_all(small), select={"topics": ["bills"]}),
-        ):  # fmt: skip
+        ):
             with pytest.raises(TopicNotServed):
                 ask(running, hostile)
 
@@ -272,9 +279,15 @@ def test_hostile_tickets_and_descriptors_end_in_a_line(server: FlightServer, gol
     with RemoteStore(server.location, TOKEN) as store:
 
         @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-        @given(st.binary(max_size=64) | st.builds(
-            lambda ticket, name, value: changed(ticket, **{name: value}), st.sampled_from(good), st.sampled_from(names),
-            values | st.lists(values, max_size=4)))  # fmt: skip
+        @given(
+            st.binary(max_size=64)
+            | st.builds(
+                lambda ticket, name, value: changed(ticket, **{name: value}),
+                st.sampled_from(good),
+                st.sampled_from(names),
+                values | st.lists(values, max_size=4),
+            )
+        )
         def hostile(text: bytes) -> None:
             for call in (lambda: list(store.read(text)), lambda: plain_info(store, text)):
                 try:
@@ -295,11 +308,14 @@ def plain_info(store: RemoteStore, command: bytes) -> None:
 
 def test_errors_are_those_of_a_read_in_place(server: FlightServer, golden: str) -> None:
     for request in (
-        ScanRequest(("alphaFive",)), ScanRequest(columns=("nobody",)), ScanRequest(options={"minPartitions": "x"}),
+        ScanRequest(("alphaFive",)),
+        ScanRequest(columns=("nobody",)),
+        ScanRequest(options={"minPartitions": "x"}),
         ScanRequest(options={"unknown": "x"}),
         ScanRequest(options={"startingOffsets": '{"alphaFour":{"0":999999}}'}),
-        ScanRequest(options={"onlyConfirmed": "true"}), ScanRequest(columns=("body",), options={"mode": "permissive"}),
-    ):  # fmt: skip
+        ScanRequest(options={"onlyConfirmed": "true"}),
+        ScanRequest(columns=("body",), options={"mode": "permissive"}),
+    ):
         with pytest.raises(Exception) as remote:
             remote_rows(server.location, request)
         if request.columns != ("body",):

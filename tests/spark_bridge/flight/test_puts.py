@@ -258,8 +258,11 @@ def test_options_of_a_write_through_flight(tmp_path: Path) -> None:
     parsed_options = parse_write_options(given, overwrite=False)
     assert parsed_options.flights is not None and parsed_options.flights.stores == (("grpc://a:1", "grpc+tls://b:2"),)
     assert "'t'" not in repr(parsed_options.flights)
-    for wrong, match in (({"path": "grpc://a"}, "not an address"), ({"replicaPath": "/x"}, "unknown option"),
-                         ({"path": str(tmp_path)}, "flightToken belongs to")):  # fmt: skip
+    for wrong, match in (
+        ({"path": "grpc://a"}, "not an address"),
+        ({"replicaPath": "/x"}, "unknown option"),
+        ({"path": str(tmp_path)}, "flightToken belongs to"),
+    ):
         with pytest.raises(InvalidOption, match=match):
             parse_write_options({**given, **wrong}, overwrite=False)
 

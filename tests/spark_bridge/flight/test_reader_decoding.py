@@ -85,8 +85,10 @@ def test_protobuf_through_flight_is_decoded_by_the_reader_or_reported(store: Sma
         }  # fmt: skip
         through = {"flightToken": TOKEN}
         for place, given in (
-            (store.root, {}), (server.location, through), (server.location, {**through, "replicaPath": store.root}),
-        ):  # fmt: skip
+            (store.root, {}),
+            (server.location, through),
+            (server.location, {**through, "replicaPath": store.root}),
+        ):
             read = scan(place, topics=["payments"], columns=["_error", "body"], mode="permissive", **decoding, **given)
             table = read.read_all()
             assert table.column_names == ["_error", "body"]
@@ -112,8 +114,15 @@ def test_a_flight_server_asks_no_registry_and_opens_no_file_for_a_stranger() -> 
 
 def test_a_registry_that_is_down_is_one_line_in_spark(spark: SparkSession, store: SmallStore) -> None:
     frame = spark_bridge.read(
-        spark, store.root, columns=["body"], topics=["orders"], decode="avro", avroSchema='"int"',
+        spark,
+        store.root,
+        columns=["body"],
+        topics=["orders"],
+        decode="avro",
+        avroSchema='"int"',
         schemaRegistry="http://127.0.0.1:1",
-    )  # fmt: skip
-    with pytest.raises((AnalysisException, PythonException), match=r"SCHEMA_REGISTRY_UNREACHABLE: http://127.0.0.1:1/sch"):
+    )
+    with pytest.raises(
+        (AnalysisException, PythonException), match=r"SCHEMA_REGISTRY_UNREACHABLE: http://127.0.0.1:1/sch"
+    ):
         frame.collect()

@@ -40,8 +40,16 @@ def test_a_scan_request_has_the_options_of_a_read() -> None:
 
 @pytest.mark.parametrize(
     "option",
-    ["path", "PATHS", "nameServer", "kafka.bootstrap.servers", "replicaPath", "flightTokenFile", "flightRoots",
-     "tlsConfigFile"],
+    [
+        "path",
+        "PATHS",
+        "nameServer",
+        "kafka.bootstrap.servers",
+        "replicaPath",
+        "flightTokenFile",
+        "flightRoots",
+        "tlsConfigFile",
+    ],
 )
 def test_places_are_the_servers_matter(option: str) -> None:
     with pytest.raises(InvalidOption, match="names a place"):
@@ -89,9 +97,15 @@ def test_what_is_no_request_is_refused_in_a_line(command: bytes) -> None:
     assert len(str(refused.value)) < 2000 and "\n" not in str(refused.value)
 
 
-@given(st.binary(max_size=200) | st.recursive(st.none() | st.integers() | TEXTS, lambda inner: st.lists(inner)
-       | st.dictionaries(st.sampled_from(["version", "topics", "columns", "options", "x"]), inner)).map(
-           lambda value: json.dumps(value).encode()))  # fmt: skip
+@given(
+    st.binary(max_size=200)
+    | st.recursive(
+        st.none() | st.integers() | TEXTS,
+        lambda inner: (
+            st.lists(inner) | st.dictionaries(st.sampled_from(["version", "topics", "columns", "options", "x"]), inner)
+        ),
+    ).map(lambda value: json.dumps(value).encode())
+)
 def test_nothing_but_a_refusal_comes_of_anything(command: bytes) -> None:
     with suppress(InvalidOption):
         parsed(command)

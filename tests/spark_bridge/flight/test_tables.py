@@ -153,7 +153,8 @@ def server(golden: str) -> Iterator[FlightServer]:
 @pytest.mark.parametrize(
     ("request_fields", "kind"),
     [
-        ({"options": {"table": "nothing"}}, InvalidOption), ({"options": {"table": ""}}, InvalidOption),
+        ({"options": {"table": "nothing"}}, InvalidOption),
+        ({"options": {"table": ""}}, InvalidOption),
         ({"options": {"table": "queues", "keys": "k"}}, InvalidOption),
         ({"options": {"table": "queues", "leaseSeconds": "9"}}, InvalidOption),
         ({"options": {"table": "queues", "mode": "permissive"}}, InvalidOption),
@@ -165,7 +166,7 @@ def server(golden: str) -> Iterator[FlightServer]:
         ({"options": {"table": "queues"}, "topics": ["../../etc"]}, UnknownTopic),
         ({"options": {"table": "queues", "subscribePattern": "(?=a).*"}}, InvalidOption),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_table_is_refused_when_it_is_planned(
     server: FlightServer, golden: str, request_fields: dict[str, Any], kind: type[Exception]
 ) -> None:
@@ -183,11 +184,15 @@ def test_hostile_tickets_end_in_a_line(server: FlightServer, golden: str) -> Non
         with pytest.raises(OtherBroker):
             forged(store, {**good, "broker": "another"})
         for wrong in (
-            {**good, "request": {"version": 1}}, {**good, "request": None}, {**good, "columns": ["topic"]},
-            {"version": 1, "request": good["request"]}, {**good, "version": 2}, {**good, "broker": None},
+            {**good, "request": {"version": 1}},
+            {**good, "request": None},
+            {**good, "columns": ["topic"]},
+            {"version": 1, "request": good["request"]},
+            {**good, "version": 2},
+            {**good, "broker": None},
             {**good, "request": {**good["request"], "options": {"table": "topics", "path": "/etc"}}},
             {**good, "request": {**good["request"], "topics": ["\ud800"]}},
-        ):  # fmt: skip
+        ):
             with pytest.raises(InvalidTicket):
                 forged(store, wrong)
         texts = st.sampled_from([*TABLE_NAMES, "table", "topics", "topic", "alphaOne", "", ".."]) | st.text(max_size=6)

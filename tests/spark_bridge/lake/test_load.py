@@ -67,8 +67,11 @@ def test_what_grows_in_memory_makes_smaller_commits(lake: Lake) -> None:
 def test_duckdb_finds_the_same_rows_in_the_files(lake: Lake) -> None:
     lake.fill(30)
     lake.load()
-    files = [task.file.file_path for task in lake.iceberg().scan().plan_files()] if lake.format == "iceberg" else (
-        lake.delta().file_uris())  # fmt: skip
+    files = (
+        [task.file.file_path for task in lake.iceberg().scan().plan_files()]
+        if lake.format == "iceberg"
+        else (lake.delta().file_uris())
+    )
     read = "SELECT topic, queueId, queueOffset, body FROM read_parquet(?) ORDER BY ALL"
     with duckdb.connect() as database:
         assert database.execute(read, [[file.removeprefix("file://") for file in files]]).fetchall() == lake.expected
@@ -307,8 +310,11 @@ def test_an_empty_table_of_somebodys_is_taken_with_its_partitions(lake: Lake) ->
     lake.fill(10, "returns")
     lake.load(max_rows=15)
     assert lake.places() == lake.expected
-    files = [task.file.file_path for task in lake.iceberg().scan().plan_files()] if lake.format == "iceberg" else (
-        lake.delta().file_uris())  # fmt: skip
+    files = (
+        [task.file.file_path for task in lake.iceberg().scan().plan_files()]
+        if lake.format == "iceberg"
+        else (lake.delta().file_uris())
+    )
     assert len(files) == 3, "orders; returns in two commits"
     lake.fill(3)
     lake.load()

@@ -15,9 +15,10 @@ from spark_bridge.stream.offsets import QueueKey
 
 NUMBERS = st.integers(0, 2**63 - 1)
 QUEUES = st.dictionaries(
-    st.tuples(st.text(max_size=5), st.integers(0, 9)), st.builds(QueueAt, NUMBERS, st.integers(UNKNOWN, 2**63 - 1)),
+    st.tuples(st.text(max_size=5), st.integers(0, 9)),
+    st.builds(QueueAt, NUMBERS, st.integers(UNKNOWN, 2**63 - 1)),
     max_size=5,
-)  # fmt: skip
+)
 PROGRESS = st.builds(Progress, st.dictionaries(st.text(max_size=5), st.builds(StoreAt, QUEUES, NUMBERS), max_size=3))
 
 

@@ -49,9 +49,10 @@ def test_options_that_a_load_would_ignore_are_refused_and_a_time_may_be_its_begi
     lake.put("orders", b"new", store_timestamp_ms=1_795_000_001_000)
     lake.fill(1, "returns")
     for given, told in (
-        ({"schema": "kafka"}, "are arguments"), ({"Path": "/elsewhere"}, "are arguments"),
+        ({"schema": "kafka"}, "are arguments"),
+        ({"Path": "/elsewhere"}, "are arguments"),
         ({"Topic": "returns", "topics": ["orders"]}, "already given"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(InvalidOption, match=told):
             lake.load(**given)
     table = ["--to", "delta", "--table", str(lake.directory / "timed")]

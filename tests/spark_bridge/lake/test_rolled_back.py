@@ -132,14 +132,16 @@ def test_an_iceberg_overwrite_that_only_takes_files_away_is_a_delete(
     summary: dict[str, str], newer: str, is_replaced: bool
 ) -> None:
     said = [
-        Summary(Operation.APPEND, offsets="{}"), Summary(Operation.OVERWRITE, **summary), Summary(Operation(newer)),
-    ]  # fmt: skip
+        Summary(Operation.APPEND, offsets="{}"),
+        Summary(Operation.OVERWRITE, **summary),
+        Summary(Operation(newer)),
+    ]
     snapshots = {
         number: Snapshot.model_validate(
             {"snapshot-id": number, "parent-snapshot-id": number - 1 or None, "manifest-list": "", "summary": one}
         )
         for number, one in enumerate(said, 1)
-    }  # fmt: skip
+    }
     line = line_of(snapshots[3], snapshots.get, "offsets")
     assert (line.ids, line.replaced_by) == ((3, 2, 1), 2 if is_replaced else None)
 

@@ -17,9 +17,12 @@ from spark_bridge.records.spark_schema import spark_type
 
 POINT = '{"type":"record","name":"Point","fields":[{"name":"x","type":"int"},{"name":"y","type":["null","double"]}]}'
 
-NOTHING_REPEATED = json.dumps({
-    "type": "array", "items": {"type": "record", "name": "R", "fields": [{"name": "n", "type": "null"}]},
-})  # fmt: skip
+NOTHING_REPEATED = json.dumps(
+    {
+        "type": "array",
+        "items": {"type": "record", "name": "R", "fields": [{"name": "n", "type": "null"}]},
+    }
+)
 NO_FIELDS = '{"type":"record","name":"Nothing","fields":[]}'
 
 
@@ -84,11 +87,17 @@ def test_ddl_is_read_as_spark_reads_it() -> None:
     text = "id BIGINT, `a b` struct<x: int, y array<decimal(12,3)>>, s string, t timestamp, d decimal, f float, b byte"
     found = named_type("valueSchema", text)
     inner = t.StructType([t.StructField("x", t.IntegerType()), t.StructField("y", t.ArrayType(t.DecimalType(12, 3)))])
-    expected = t.StructType([
-        t.StructField("id", t.LongType()), t.StructField("a b", inner), t.StructField("s", t.StringType()),
-        t.StructField("t", t.TimestampType()), t.StructField("d", t.DecimalType(10, 0)),
-        t.StructField("f", t.FloatType()), t.StructField("b", t.ByteType()),
-    ])  # fmt: skip
+    expected = t.StructType(
+        [
+            t.StructField("id", t.LongType()),
+            t.StructField("a b", inner),
+            t.StructField("s", t.StringType()),
+            t.StructField("t", t.TimestampType()),
+            t.StructField("d", t.DecimalType(10, 0)),
+            t.StructField("f", t.FloatType()),
+            t.StructField("b", t.ByteType()),
+        ]
+    )
     assert found == to_arrow_type(expected, timezone="UTC")
     assert spark_type(found) == expected
     assert named_type("valueSchema", expected.json()) == found
@@ -96,13 +105,21 @@ def test_ddl_is_read_as_spark_reads_it() -> None:
 
 def test_avro_types_map_as_in_sparks_own_source() -> None:
     fields = [
-        ("s", "string"), ("l", "long"), ("b", "bytes"), ("e", {"type": "enum", "name": "E", "symbols": ["A"]}),
-        ("f", {"type": "fixed", "name": "F", "size": 4}), ("n", ["null", "int"]), ("w", ["int", "long"]),
-        ("a", {"type": "array", "items": "float"}), ("m", {"type": "map", "values": "boolean"}),
-        ("ms", {"type": "long", "logicalType": "timestamp-millis"}), ("d", {"type": "int", "logicalType": "date"}),
-        ("dec", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}), ("again", "F"),
+        ("s", "string"),
+        ("l", "long"),
+        ("b", "bytes"),
+        ("e", {"type": "enum", "name": "E", "symbols": ["A"]}),
+        ("f", {"type": "fixed", "name": "F", "size": 4}),
+        ("n", ["null", "int"]),
+        ("w", ["int", "long"]),
+        ("a", {"type": "array", "items": "float"}),
+        ("m", {"type": "map", "values": "boolean"}),
+        ("ms", {"type": "long", "logicalType": "timestamp-millis"}),
+        ("d", {"type": "int", "logicalType": "date"}),
+        ("dec", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+        ("again", "F"),
         ("day", {"type": "int", "logicalType": "time-millis"}),
-    ]  # fmt: skip
+    ]
     schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields]}
     found = avro_type("avroSchema", json.dumps(schema))
     assert spark_type(found).simpleString() == (

@@ -24,6 +24,7 @@ from tests.spark_bridge.stores import SmallStore, read_rows
 
 LONG_AGO_NS = 1_700_000_000_000_000_000
 
+
 @pytest.fixture
 def store(tmp_path: Path) -> SmallStore:
     """Two segments of messages in queues; its log ends in a record."""

@@ -188,7 +188,11 @@ def test_a_stream_from_the_middle_begins_there(small: SparseStore) -> None:
     tasks = planning.KINDS["a stream from a time"](small)
     pieces = [piece for task in tasks for split in task for piece in split.pieces]
     middle = small.records // 2
-    numbers = {number for piece in pieces for number in range(piece.start, piece.end)
-               for number in [number * small.queues + 100 * int(piece.topic[-6:]) + piece.queue_id]}  # fmt: skip
+    numbers = {
+        number
+        for piece in pieces
+        for number in range(piece.start, piece.end)
+        for number in [number * small.queues + 100 * int(piece.topic[-6:]) + piece.queue_id]
+    }
     assert numbers == set(range(middle, small.records))
     assert Path(pieces[0].directory).is_dir()

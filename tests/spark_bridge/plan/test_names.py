@@ -72,8 +72,9 @@ def test_a_name_that_no_store_has_is_an_error(store, options, told):
     assert caught.value.code == "UNKNOWN_TOPIC"
     if "topic" in options and "keys" not in options:
         with pytest.raises(UnknownTopic):
-            TableReader(table_schema("queues"), parse_options({"path": str(store.root), "table": "queues", **options}))\
-                .partitions()  # fmt: skip
+            TableReader(
+                table_schema("queues"), parse_options({"path": str(store.root), "table": "queues", **options})
+            ).partitions()
 
 
 def test_missing_names_are_no_error_on_request(store):

@@ -202,9 +202,10 @@ def test_times_bound_what_is_not_dispatched_as_well(tmp_path, monkeypatch):
         assert read(str(made.root), topic="orders", **bounds) == made.offsets[16:44:2], reput
         by_queue = {"startingOffsetsByTimestamp": '{"payments":{"1":1004}}', "topic": "payments"}
         wanted = [
-            record[0] for n, record in enumerate(made.records)
+            record[0]
+            for n, record in enumerate(made.records)
             if record[2] == "payments" and (record[3] != 1 or n >= 16)
-        ]  # fmt: skip
+        ]
         assert read(str(made.root), **by_queue) == wanted, reput
 
 

@@ -81,9 +81,11 @@ def a_range(messages: list[Message], chance: random.Random) -> dict[str, dict[st
 
 def admits(message: Message, where: dict[str, dict[str, int]]) -> bool:
     compared = {
-        ">=": lambda value, limit: value >= limit, ">": lambda value, limit: value > limit,
-        "<": lambda value, limit: value < limit, "<=": lambda value, limit: value <= limit,
-    }  # fmt: skip
+        ">=": lambda value, limit: value >= limit,
+        ">": lambda value, limit: value > limit,
+        "<": lambda value, limit: value < limit,
+        "<=": lambda value, limit: value <= limit,
+    }
     return all(compared[sign](message[name], limit) for name, limits in where.items() for sign, limit in limits.items())
 
 
@@ -98,9 +100,10 @@ def test_the_rows_are_those_that_a_look_at_each_would_leave(store, messages, rep
         options = {} if topic is None else {"topic": topic}
         splits = plans(store, where, **options)
         wanted = [
-            message["physicalOffset"] for message in messages
+            message["physicalOffset"]
+            for message in messages
             if admits(message, where) and topic in (None, message["topic"])
-        ]  # fmt: skip
+        ]
         assert found(splits) == wanted, (where, topic)
         assert sum(map(bytes_of, splits)) <= sum(map(bytes_of, plans(store, **options))), (where, topic)
         cuts += sum(map(bytes_of, splits)) < sum(map(bytes_of, plans(store, **options)))

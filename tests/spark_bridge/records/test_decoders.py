@@ -45,9 +45,20 @@ def test_json_of_every_type(tmp_path):
         " t timestamp, a array<int>, o struct<x: int, y: array<struct<z: string>>>, missing string"
     )
     value = {
-        "b": True, "i1": -128, "i2": 32767, "i4": 1, "i8": 1 << 62, "f": 0.5, "d": 1e300, "s": "ü\n\u4e2d", "n": 12.5,
-        "t": "2026-11-21T10:20:30.123456Z", "a": [1, None], "o": {"x": 1, "y": [{"z": "q"}, {}]}, "more": {"x": [1]},
-    }  # fmt: skip
+        "b": True,
+        "i1": -128,
+        "i2": 32767,
+        "i4": 1,
+        "i8": 1 << 62,
+        "f": 0.5,
+        "d": 1e300,
+        "s": "ü\n\u4e2d",
+        "n": 12.5,
+        "t": "2026-11-21T10:20:30.123456Z",
+        "a": [1, None],
+        "o": {"x": 1, "y": [{"z": "q"}, {}]},
+        "more": {"x": [1]},
+    }
     compact, pretty = json.dumps(value).encode(), b"\n " + json.dumps(value, indent=2).encode() + b"\n"
     for column, schema in (("body", "rocketmq"), ("value", "kafka")):
         given = options("failfast", decode="json", valueSchema=ddl, schema=schema)
@@ -137,20 +148,40 @@ def test_the_schema_given_to_spark_tells_the_type_of_json_bodies() -> None:
 
 
 AVRO_FIELDS = [
-    ("s", "string"), ("l", "long"), ("b", "bytes"), ("e", {"type": "enum", "name": "E", "symbols": ["A", "B"]}),
-    ("f", {"type": "fixed", "name": "F", "size": 4}), ("n", ["null", "int"]), ("w", ["int", "long"]),
-    ("a", {"type": "array", "items": "double"}), ("m", {"type": "map", "values": "boolean"}),
-    ("ms", {"type": "long", "logicalType": "timestamp-millis"}), ("d", {"type": "int", "logicalType": "date"}),
+    ("s", "string"),
+    ("l", "long"),
+    ("b", "bytes"),
+    ("e", {"type": "enum", "name": "E", "symbols": ["A", "B"]}),
+    ("f", {"type": "fixed", "name": "F", "size": 4}),
+    ("n", ["null", "int"]),
+    ("w", ["int", "long"]),
+    ("a", {"type": "array", "items": "double"}),
+    ("m", {"type": "map", "values": "boolean"}),
+    ("ms", {"type": "long", "logicalType": "timestamp-millis"}),
+    ("d", {"type": "int", "logicalType": "date"}),
     ("local", {"type": "long", "logicalType": "local-timestamp-micros"}),
-    ("dec", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}), ("again", "F"),
-    ("day", {"type": "int", "logicalType": "time-millis"}), ("id", {"type": "string", "logicalType": "uuid"}),
-]  # fmt: skip
-AVRO = json.dumps({
-    "type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in AVRO_FIELDS],
-})  # fmt: skip
-AVRO_POINT = json.dumps({"type": "record", "name": "P", "fields": [
-    {"name": "x", "type": "int"}, {"name": "t", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
-]})  # fmt: skip
+    ("dec", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+    ("again", "F"),
+    ("day", {"type": "int", "logicalType": "time-millis"}),
+    ("id", {"type": "string", "logicalType": "uuid"}),
+]
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": name, "type": kind} for name, kind in AVRO_FIELDS],
+    }
+)
+AVRO_POINT = json.dumps(
+    {
+        "type": "record",
+        "name": "P",
+        "fields": [
+            {"name": "x", "type": "int"},
+            {"name": "t", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+        ],
+    }
+)
 
 
 def avro(schema: str, value: object) -> bytes:
@@ -162,12 +193,23 @@ def avro(schema: str, value: object) -> bytes:
 def test_avro_of_every_type(tmp_path):
     zone = dt.UTC
     value = {
-        "s": "ü", "l": 1 << 62, "b": b"\xff", "e": "B", "f": b"abcd", "n": None, "w": 1 << 40, "a": [0.5],
+        "s": "ü",
+        "l": 1 << 62,
+        "b": b"\xff",
+        "e": "B",
+        "f": b"abcd",
+        "n": None,
+        "w": 1 << 40,
+        "a": [0.5],
         "m": {"k": True},
-        "ms": dt.datetime(2026, 1, 2, 3, 4, 5, 678000, zone), "d": dt.date(2026, 1, 2),
-        "local": dt.datetime(2026, 1, 2, 3, 4, 5, 6), "dec": Decimal("-1.25"), "again": b"\0\1\2\3",
-        "day": dt.time(0, 0, 1), "id": "7f3c9f6e-5d8a-4f0e-9a2c-1b2d3e4f5a6b",
-    }  # fmt: skip
+        "ms": dt.datetime(2026, 1, 2, 3, 4, 5, 678000, zone),
+        "d": dt.date(2026, 1, 2),
+        "local": dt.datetime(2026, 1, 2, 3, 4, 5, 6),
+        "dec": Decimal("-1.25"),
+        "again": b"\0\1\2\3",
+        "day": dt.time(0, 0, 1),
+        "id": "7f3c9f6e-5d8a-4f0e-9a2c-1b2d3e4f5a6b",
+    }
     (row,) = decoded(tmp_path, [avro(AVRO, value)], options("failfast", decode="avro", avroSchema=AVRO))
     assert row["body"] == {**value, "m": [("k", True)], "day": 1000}
 

@@ -60,10 +60,16 @@ def test_texts_are_read_as_from_json_reads_them(spark: SparkSession) -> None:
     try:
         for name in ZONES:
             spark.conf.set("spark.sql.session.timeZone", name)
-            read = bodies.select(value).selectExpr(
-                "unix_micros(o.t)", "unix_date(o.d)",
-                "IF(year(o.n) BETWEEN 1 AND 9999, unix_micros(CAST(o.n AS TIMESTAMP)), NULL)", "o.n IS NULL",
-            ).collect()  # fmt: skip
+            read = (
+                bodies.select(value)
+                .selectExpr(
+                    "unix_micros(o.t)",
+                    "unix_date(o.d)",
+                    "IF(year(o.n) BETWEEN 1 AND 9999, unix_micros(CAST(o.n AS TIMESTAMP)), NULL)",
+                    "o.n IS NULL",
+                )
+                .collect()
+            )
             ours = [(time_texts.micros_of(text, zone_of(name)), time_texts.days_of(text)) for text in said]
             assert list(zip(said, ours, strict=True)) == [(text, row[:2]) for text, row in zip(said, read, strict=True)]
             lacking = [time_texts.local_micros_of(text) is None for text in said]
@@ -101,9 +107,12 @@ def test_bodies_are_decoded_as_from_json_decodes_them_in_the_zone_of_the_session
         store.put("t", body)
     store.dispatch()
     frame = read(spark, store.root, columns=["queueOffset", "body"], topics=["t"], decode="json", valueSchema=DDL)
-    typed = spark.read.format("rocketmq").option("path", str(store.root)).option("decode", "json").schema(
-        f"queueOffset bigint, body struct<{DDL}>"
-    )  # fmt: skip
+    typed = (
+        spark.read.format("rocketmq")
+        .option("path", str(store.root))
+        .option("decode", "json")
+        .schema(f"queueOffset bigint, body struct<{DDL}>")
+    )
     plain = read(spark, store.root, columns=["queueOffset", "body"], topics=["t"])
     text = functions.col("body").cast("string")
     zone = spark.conf.get("spark.sql.session.timeZone")

@@ -27,14 +27,22 @@ def window_of(records: list[bytes]) -> tuple[LogWindow, np.ndarray]:
 def some_records(shapes: list[tuple[Host, Host, int]]) -> list[bytes]:
     return [
         encode(
-            topic="t" * (1 + number % 5), body=b"b" * (number % 20), properties=b"TAGS\x01" + b"p" * (number % 3),
-            queue_id=number % 4, queue_offset=10 * number, physical_offset=number, flag=-number,
-            store_timestamp_ms=1000 + number, born_timestamp_ms=number, reconsume_times=number,
-            born_host=shapes[number % len(shapes)][0], store_host=shapes[number % len(shapes)][1],
+            topic="t" * (1 + number % 5),
+            body=b"b" * (number % 20),
+            properties=b"TAGS\x01" + b"p" * (number % 3),
+            queue_id=number % 4,
+            queue_offset=10 * number,
+            physical_offset=number,
+            flag=-number,
+            store_timestamp_ms=1000 + number,
+            born_timestamp_ms=number,
+            reconsume_times=number,
+            born_host=shapes[number % len(shapes)][0],
+            store_host=shapes[number % len(shapes)][1],
             magic=shapes[number % len(shapes)][2],
         )
         for number in range(40)
-    ]  # fmt: skip
+    ]
 
 
 def rows(records: Records) -> list[dict[str, object]]:

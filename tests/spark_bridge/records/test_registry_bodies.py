@@ -88,11 +88,21 @@ def test_the_last_schema_of_a_subject_is_the_readers(tmp_path):
 
 
 ORDER = {
-    "id": -5, "note": "", "state": "PAID", "weights": [("a", 1.0), ("x", 0.5)], "at": AT, "big": Decimal(2**64 - 1),
-    "lines": [{"item": "a", "count": 2**32 - 1, "price": {"currency": "EUR", "units": -3}},
-              {"item": "b", "count": 0, "price": None}],
-    "raw": b"\xff", "card": None, "cash": False, "numbers": [1, -1],
-}  # fmt: skip
+    "id": -5,
+    "note": "",
+    "state": "PAID",
+    "weights": [("a", 1.0), ("x", 0.5)],
+    "at": AT,
+    "big": Decimal(2**64 - 1),
+    "lines": [
+        {"item": "a", "count": 2**32 - 1, "price": {"currency": "EUR", "units": -3}},
+        {"item": "b", "count": 0, "price": None},
+    ],
+    "raw": b"\xff",
+    "card": None,
+    "cash": False,
+    "numbers": [1, -1],
+}
 EMPTY = {
     "id": 0, "note": None, "state": "NEW", "lines": [], "weights": [], "at": None, "big": Decimal(0), "raw": b"",
     "card": None, "cash": None, "numbers": [],
@@ -196,10 +206,14 @@ DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2
         ({"type": "array", "items": MILLIS}, [AT], {"type": "array", "items": MICROS}, "timestamp-micros"),
         ("string", "x", "int", "SchemaResolutionError"),
         ({"type": "array", "items": "null"}, [None], "int", "no bound"),
-        ({"type": "record", "name": "L", "fields": [{"name": "n", "type": ["null", "L"]}]}, {"n": None}, "int",
-         "holds itself"),
+        (
+            {"type": "record", "name": "L", "fields": [{"name": "n", "type": ["null", "L"]}]},
+            {"n": None},
+            "int",
+            "holds itself",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_writers_schema_is_resolved_or_refused_and_never_read_as_something_else(
     tmp_path, writer, value, reader, expected
 ):
@@ -236,13 +250,18 @@ def test_protobuf_fields_that_became_something_else_are_refused(tmp_path):
     def set_type(place: int, kind: int) -> object:
         return lambda message: setattr(message.field[place], "type", kind)
 
-    for number, (change, told) in enumerate([
-        (set_type(0, kinds.TYPE_STRING), "field 1 is string id, the reader's message has int64 id"),
-        (set_type(0, kinds.TYPE_INT32), ""),
-        (set_type(6, kinds.TYPE_INT64), "field 7 is int64 big"),
-        (lambda message: setattr(message.nested_type[0].field[0], "type", kinds.TYPE_INT32), "field 1 is int32 item"),
-        (lambda message: setattr(message.field[0], "label", kinds.LABEL_REPEATED), "repeated int64 id"),
-    ]):  # fmt: skip
+    for number, (change, told) in enumerate(
+        [
+            (set_type(0, kinds.TYPE_STRING), "field 1 is string id, the reader's message has int64 id"),
+            (set_type(0, kinds.TYPE_INT32), ""),
+            (set_type(6, kinds.TYPE_INT64), "field 7 is int64 big"),
+            (
+                lambda message: setattr(message.nested_type[0].field[0], "type", kinds.TYPE_INT32),
+                "field 1 is int32 item",
+            ),
+            (lambda message: setattr(message.field[0], "label", kinds.LABEL_REPEATED), "repeated int64 id"),
+        ]
+    ):
         place = with_schemas(tmp_path / f"{number}.json", {"105": answer(change)})
         _values, failures = made([PROTOBUF_BODIES[1]], protobuf_rows(place))
         assert told in failures.get(0, "")

@@ -194,12 +194,17 @@ def test_system_topics_without_queues_are_not_looked_for(tmp_path):
 
 
 def test_kafkas_columns_and_types() -> None:
-    expected = t.StructType([
-        t.StructField("key", t.BinaryType()), t.StructField("value", t.BinaryType()),
-        t.StructField("topic", t.StringType()), t.StructField("partition", t.IntegerType()),
-        t.StructField("offset", t.LongType()), t.StructField("timestamp", t.TimestampType()),
-        t.StructField("timestampType", t.IntegerType()),
-    ])  # fmt: skip
+    expected = t.StructType(
+        [
+            t.StructField("key", t.BinaryType()),
+            t.StructField("value", t.BinaryType()),
+            t.StructField("topic", t.StringType()),
+            t.StructField("partition", t.IntegerType()),
+            t.StructField("offset", t.LongType()),
+            t.StructField("timestamp", t.TimestampType()),
+            t.StructField("timestampType", t.IntegerType()),
+        ]
+    )
     assert schema_of(rows=KAFKA) == expected
     headers = t.ArrayType(t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())]))
     assert schema_of(rows=RowOptions("kafka", include_headers=True)) == expected.add("headers", headers)

@@ -111,7 +111,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
         (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", RegistryRefused, "302"),
         (b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\n{}", RegistryRefused, "404"),
     ],
-)  # fmt: skip
+)
 def test_invalid_answers_end_the_read_with_a_line(data, error, told):
     with serving(Registry(before=answering(data))) as registry, pytest.raises(error, match=told) as raised:
         Schemas(RegistryPlace(registry.url), False).by_id(101)

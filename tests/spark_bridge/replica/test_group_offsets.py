@@ -43,7 +43,9 @@ def test_no_first_commit_is_gone_where_a_broker_makes_its_table_of_those_that_co
     del offsets["one", 0], offsets["one", 2], offsets["one", 3]
     refused = group_offsets.commit(cast(Any, broker), "report", offsets)
     assert broker.tables == {
-        "orders": {0: 7, 1: 17, 2: 27, 3: 37}, "closed": {0: 7, 1: 17, 3: 37}, "one": {1: 17},
-    }  # fmt: skip
+        "orders": {0: 7, 1: 17, 2: 27, 3: 37},
+        "closed": {0: 7, 1: 17, 3: 37},
+        "one": {1: 17},
+    }
     assert list(refused) == [("closed", 2)] and "not this one" in refused["closed", 2]
     assert group_offsets.commit(cast(Any, broker), "report", {}) == {}

@@ -241,8 +241,10 @@ def test_a_replica_whose_log_begins_later_has_an_error_code_of_its_own(ahead, he
     move_in(here, ahead.root)
     (ahead.root / "commitlog" / file_name(0)).unlink()
     (ahead.root / "abort").touch()
-    again = [replace(split, log=replace(split.log, planned=replica.place_of(here / "commitlog", is_written=True)))
-             for split in ranges]  # fmt: skip
+    again = [
+        replace(split, log=replace(split.log, planned=replica.place_of(here / "commitlog", is_written=True)))
+        for split in ranges
+    ]
     with pytest.raises(SegmentRemoved) as removed:
         offsets(again)
     assert removed.value.code == "SEGMENT_REMOVED", "retention on the very store that was planned"

@@ -69,8 +69,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("cluster")
     authority = Authority(directory / "ca")
     own = authority.issue("node")
-    trusts = {"client_trustCertPath": authority.certificate, "client_certPath": own.certificate,
-              "client_keyPath": own.key}  # fmt: skip
+    trusts = {
+        "client_trustCertPath": authority.certificate,
+        "client_certPath": own.certificate,
+        "client_keyPath": own.key,
+    }
     asks = {"server_need_client_auth": "require", "server_trustCertPath": authority.certificate}
     file = server_file(directory / "node.properties", own, **trusts, **asks)
     enforcing = {"tls.server.mode": "enforcing", "tls.config.file": str(file)}
@@ -137,7 +140,7 @@ def test_offsets_are_committed_to_a_broker_that_takes_tls_only(cluster: Cluster,
 
 def test_plaintext_at_a_port_that_takes_tls_only_names_the_option(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     says = "if it needs TLS, give a tls.properties as tlsConfigFile"
     with pytest.raises(NameServersUnreachable, match=says):
         find_replicas([cluster.names])
@@ -159,9 +162,7 @@ def other_file(cluster: Cluster, kind: str, directory: Path) -> Path:
     if kind == "no certificate":
         return tls_file(directory / "b.properties", **trusts)
     issued = cluster.authority.issue("late", is_expired=True)
-    return tls_file(
-        directory / "c.properties", **trusts, client_certPath=issued.certificate, client_keyPath=issued.key
-    )
+    return tls_file(directory / "c.properties", **trusts, client_certPath=issued.certificate, client_keyPath=issued.key)
 
 
 @pytest.mark.parametrize(
@@ -301,17 +302,21 @@ def test_executors_and_offsets_know_no_more_than_the_name_of_the_file(cluster: C
     assert sum(rows) == MESSAGES * QUEUES
 
 
-def test_spark_reads_and_commits_where_all_take_tls_only(
-    spark: SparkSession, cluster: Cluster, tmp_path: Path
-) -> None:  # fmt: skip
+def test_spark_reads_and_commits_where_all_take_tls_only(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     options = {"nameServer": cluster.names, "tlsConfigFile": str(cluster.mine)}
     read = spark.read.format("rocketmq").options(**options, topic="t", columns="queueId")
     await_that(lambda: rows_read(read) == MESSAGES * QUEUES, "name server and broker answered in time", SECONDS)
     batches: Batches = {}
     query = start(
-        spark, cluster.broker.store, tmp_path / "checkpoint", batches, continuous=True, topic="t",
-        commitGroup="spark", tlsConfigFile=str(cluster.mine),
-    )  # fmt: skip
+        spark,
+        cluster.broker.store,
+        tmp_path / "checkpoint",
+        batches,
+        continuous=True,
+        topic="t",
+        commitGroup="spark",
+        tlsConfigFile=str(cluster.mine),
+    )
     await_rows(query, lambda: (query.lastProgress or {}) and spark_bridge.lag(query.lastProgress).rows_behind == 0)
     await_rows(query, lambda: is_committed(cluster, "spark"))
     query.stop()

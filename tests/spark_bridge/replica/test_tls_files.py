@@ -42,9 +42,13 @@ def test_a_file_that_cannot_be_used_is_refused_before_anybody_is_asked(tmp_path:
         tls_file(tmp_path / "c", client_keyPassword=f"{PASSWORD}\\u12"): "four hexadecimal digits",
         tls_file(tmp_path / "d", client_trustCertPath=issued.key, client_keyPassword=PASSWORD): "no usable trusted",
         tls_file(tmp_path / "e", enable="true"): "Spark's tlsConfigFile",
-        tls_file(tmp_path / "f", client_certPath=issued.certificate, client_keyPath=authority.certificate,
-                 client_keyPassword=PASSWORD): "certificate and key cannot be used",
-    }  # fmt: skip
+        tls_file(
+            tmp_path / "f",
+            client_certPath=issued.certificate,
+            client_keyPath=authority.certificate,
+            client_keyPassword=PASSWORD,
+        ): "certificate and key cannot be used",
+    }
     for file, says in wrong.items():
         with pytest.raises(InvalidOption, match=says) as error:
             tls_of(str(file))

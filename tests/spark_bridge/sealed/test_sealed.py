@@ -122,9 +122,13 @@ def test_bodies_are_fetched_of_the_rows_that_are_left(spark, made):
     assert not side_paths(frame), "asks bodies: the source's tasks read, by side files of their own"
     both(spark, made.root, names)
     kafka = spark_bridge.read(
-        spark, made.root, columns=["offset", "value", "key", "timestampType"], where=F.col("partition") == 2,
-        schema="kafka", columnarSidecar=True,
-    )  # fmt: skip
+        spark,
+        made.root,
+        columns=["offset", "value", "key", "timestampType"],
+        where=F.col("partition") == 2,
+        schema="kafka",
+        columnarSidecar=True,
+    )
     assert side_paths(kafka)
     expected = scan(
         made.root, columns=["offset", "value", "key", "timestampType"], where=("partition", "==", 2), schema="kafka"

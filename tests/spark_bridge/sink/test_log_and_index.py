@@ -25,10 +25,15 @@ from tools.common.local_broker import LocalBroker
 
 DDL = "topic string, tags string, keys string, properties map<string,string>, body string"
 COLUMNS = sink_columns(struct(DDL), None)
-SCHEMA = pa.schema([
-    ("topic", pa.string()), ("tags", pa.string()), ("keys", pa.string()),
-    ("properties", pa.map_(pa.string(), pa.string())), ("body", pa.string()),
-])  # fmt: skip
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("tags", pa.string()),
+        ("keys", pa.string()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("body", pa.string()),
+    ]
+)
 SIZES = {"mappedFileSizeCommitLog": 1 << 20, "maxMessageSize": 1 << 16, "maxHashSlotNum": 1000, "maxIndexNum": 2500}
 TASK = TaskId("query", 3, 1)
 
@@ -141,9 +146,7 @@ def test_the_epoch_behind_the_last_one_cannot_have_been_written(tmp_path: Path) 
 def test_keyed_rows_of_one_key_go_to_one_queue_and_rows_with_a_queue_to_it(broker: LocalBroker) -> None:
     schema = pa.schema([("key", pa.string()), ("value", pa.string()), ("partition", pa.int32())])
     columns: SinkColumns = sink_columns(struct("key string, value string, partition int"), "keyed")
-    rows = [
-        {"key": f"k{n % 9}", "value": str(n), "partition": n % 2 if n % 9 == 0 else None} for n in range(180)
-    ]
+    rows = [{"key": f"k{n % 9}", "value": str(n), "partition": n % 2 if n % 9 == 0 else None} for n in range(180)]
     options = WriteOptions(str(broker.store), topic="keyed")
     append(iter([pa.RecordBatch.from_pylist(rows, schema)]), TASK, options, columns, 0)
     queues: dict[str, set[int]] = {}

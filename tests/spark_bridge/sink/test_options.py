@@ -118,10 +118,13 @@ def messages_of(ddl: str, rows: list[dict[str, object]], schema: pa.Schema, *, d
     return taken.messages(pa.RecordBatch.from_pylist(rows, schema))
 
 
-HEADERS = pa.schema([
-    ("key", pa.binary()), ("value", pa.binary()),
-    ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-])  # fmt: skip
+HEADERS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
 HEADERS_DDL = "key binary, value binary, headers array<struct<key:string,value:binary>>"
 PLAIN = pa.schema([("properties", pa.map_(pa.string(), pa.string())), ("body", pa.string())])
 PLAIN_DDL = "properties map<string,string>, body string"
@@ -194,8 +197,10 @@ def test_refused_rows_of_a_batch_are_reported_with_their_reasons_up_to_a_bound()
     with pytest.raises(RowRefused) as caught:
         messages_of(PLAIN_DDL, rows, PLAIN)
     assert [(refusal.row, refusal.what) for refusal in caught.value.refusals] == [
-        (1, "body"), (1, "property CLUSTER"), (3, "body"),
-    ]  # fmt: skip
+        (1, "body"),
+        (1, "property CLUSTER"),
+        (3, "body"),
+    ]
     assert "\n" not in str(caught.value)
     with pytest.raises(RowRefused, match="and 490 more; no row of this batch was sent"):
         messages_of(PLAIN_DDL, [{"properties": [], "body": None}] * 500, PLAIN)

@@ -35,9 +35,12 @@ def rows_of(spark: SparkSession, store: str, topic: str, *columns: str) -> list[
 
 def test_a_frame_is_written_and_read_back_with_all_its_columns(spark: SparkSession, store: str) -> None:
     frame = spark.range(0, 500, 1, 3).selectExpr(
-        "'all' AS topic", "concat('tag', id % 3) AS tags", "concat('k', id) AS keys",
-        "map('n', cast(id AS string)) AS properties", "cast(concat('body ', id) AS binary) AS body",
-    )  # fmt: skip
+        "'all' AS topic",
+        "concat('tag', id % 3) AS tags",
+        "concat('k', id) AS keys",
+        "map('n', cast(id AS string)) AS properties",
+        "cast(concat('body ', id) AS binary) AS body",
+    )
     save(frame, store)
     found = spark_bridge.read(spark, store, columns=["tags", "keys", "properties", "body"], topics=["all"]).collect()
     assert Counter((row.tags, row.keys, row.properties["n"], bytes(row.body)) for row in found) == Counter(
@@ -48,9 +51,10 @@ def test_a_frame_is_written_and_read_back_with_all_its_columns(spark: SparkSessi
 
 def test_a_frame_made_for_kafka_is_written_as_it_is(spark: SparkSession, store: str) -> None:
     frame = spark.range(100).selectExpr(
-        "cast(id % 5 AS string) AS key", "cast(id AS string) AS value",
+        "cast(id % 5 AS string) AS key",
+        "cast(id AS string) AS value",
         "array(named_struct('key', 'h', 'value', cast('x' AS binary))) AS headers",
-    )  # fmt: skip
+    )
     save(frame, store, topic="kafkas", acks="all")
     found = rows_of(spark, store, "kafkas", "keys", "queueId", "body", "properties")
     assert Counter((key, bytes(body), properties["h"]) for key, _, body, properties in found) == Counter(
@@ -72,9 +76,11 @@ def test_what_was_read_is_written_to_another_topic(spark: SparkSession, store: s
 
 def test_what_was_read_with_kafkas_columns_is_written_elsewhere_as_it_is(spark: SparkSession, store: str) -> None:
     made = spark.range(60).selectExpr(
-        "'t' AS tags", "concat('k', id) AS key", "cast(id AS string) AS value",
+        "'t' AS tags",
+        "concat('k', id) AS key",
+        "cast(id AS string) AS value",
         "map('trace', cast(id AS string)) AS properties",
-    )  # fmt: skip
+    )
     save(made, store, topic="kafka-from")
 
     def read(topic: str) -> DataFrame:
@@ -86,11 +92,14 @@ def test_what_was_read_with_kafkas_columns_is_written_elsewhere_as_it_is(spark: 
 
     def told(topic: str) -> Counter[tuple[object, ...]]:
         return Counter(
-            (bytes(row.key), bytes(row.value), row.partition, *sorted(
-                (header.key, bytes(header.value)) for header in row.headers if header.key != "UNIQ_KEY"
-            ))
+            (
+                bytes(row.key),
+                bytes(row.value),
+                row.partition,
+                *sorted((header.key, bytes(header.value)) for header in row.headers if header.key != "UNIQ_KEY"),
+            )
             for row in read(topic).collect()
-        )  # fmt: skip
+        )
 
     assert told("kafka-to") == told("kafka-from")
     assert sum(told("kafka-to").values()) == 60

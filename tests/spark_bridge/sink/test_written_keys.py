@@ -47,7 +47,7 @@ def test_what_lies_outside_the_log_is_not_asked(store: SmallStore) -> None:
 @pytest.mark.parametrize("behind_segments", [0, 1])
 def test_bytes_too_near_to_an_end_for_a_record_are_reported(
     store: SmallStore, before: int, behind_segments: int
-) -> None:  # fmt: skip
+) -> None:
     """Of a segment, and of the log."""
     wrong = (store.end if behind_segments else store.segment_bytes) - before
     with pytest.raises(CorruptRecord, match=f"record at offset {wrong}: an entry of the index names it"):

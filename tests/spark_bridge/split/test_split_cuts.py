@@ -81,19 +81,35 @@ def pure_logs(draw: st.DrawFn) -> PureLog:
 
 
 CUTS = st.tuples(
-    st.booleans(), st.none() | st.integers(1, 60), st.none() | st.integers(30, 3000),
+    st.booleans(),
+    st.none() | st.integers(1, 60),
+    st.none() | st.integers(30, 3000),
     st.lists(st.integers(0, 59), max_size=8).map(sorted),
-)  # fmt: skip
+)
 TOPICS = st.frozensets(st.sampled_from(["a", "b", "c"]))
 
 
 @settings(deadline=None, max_examples=150)
-@given(pure_logs(), CUTS, st.integers(0, 60), st.none() | st.integers(30, 5000), st.integers(1, 70),
-       st.none() | TOPICS, TOPICS, st.booleans())  # fmt: skip
+@given(
+    pure_logs(),
+    CUTS,
+    st.integers(0, 60),
+    st.none() | st.integers(30, 5000),
+    st.integers(1, 70),
+    st.none() | TOPICS,
+    TOPICS,
+    st.booleans(),
+)
 def test_every_record_is_in_exactly_one_split_for_any_cut(
-    pure: PureLog, limits: Any, reput: int, split_bytes: int | None, partitions: int,
-    topics: frozenset[str] | None, scanned: frozenset[str], is_costly: bool,
-) -> None:  # fmt: skip
+    pure: PureLog,
+    limits: Any,
+    reput: int,
+    split_bytes: int | None,
+    partitions: int,
+    topics: frozenset[str] | None,
+    scanned: frozenset[str],
+    is_costly: bool,
+) -> None:
     boundaries = [record[0] for record in pure.records] + [pure.end]
     log = LogExtent("", pure.segment_bytes, 0, boundaries[min(reput, len(boundaries) - 1)], pure.end)
     offsets = sorted({boundaries[at] for at in limits[3] if at < len(pure.records)})

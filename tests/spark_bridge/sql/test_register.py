@@ -336,8 +336,9 @@ def test_what_is_read_is_explained(spark: SparkSession, store: SmallStore) -> No
     assert plan.stores[0].queues == {"orders/0": 5}
     joined = spark.table(f"{DATABASE}.orders").join(spark.table(f"{DATABASE}.my_topic"), "queueId")
     assert [list(one.queues) for one in explain_read(joined).stores] == [
-        ["orders/0", "orders/1"], ["my-topic/0", "my-topic/1"],
-    ]  # fmt: skip
+        ["orders/0", "orders/1"],
+        ["my-topic/0", "my-topic/1"],
+    ]
     frame = slipstream.read(spark, store.root, where="topic = 'orders' AND queueOffset BETWEEN 1 AND 2")
     assert slipstream.explain_read(frame).stores[0].queues == {"orders/0": 2, "orders/1": 2}
     assert f"{plan.bytes:,} bytes of records" in str(plan)

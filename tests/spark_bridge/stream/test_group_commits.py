@@ -46,6 +46,7 @@ SECONDS = 120.0
 SIZES = {"mappedFileSizeCommitLog": 1 << 18, "maxMessageSize": 1 << 16, "slaveTimeout": 60_000}
 Places = dict[tuple[str, int], int]
 
+
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commits, "EVERY_S", 0.05)
@@ -56,12 +57,14 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commits, "TOLD_S", 3600.0)
     monkeypatch.setattr(name_servers, "TIMEOUT_S", SECONDS)
 
+
 @pytest.fixture(scope="module", params=["4.9", "5"])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     directory = tmp_path_factory.mktemp("commits") / "north"
     with LocalBroker(directory, brokerRole="ASYNC_MASTER", compat=request.param, **SIZES) as one:
         put(one, "t", MESSAGES)
         yield one
+
 
 def put(broker: LocalBroker, topic: str, each: int) -> None:
     with Producer(broker.store, timeout=60.0) as producer:
@@ -71,13 +74,16 @@ def put(broker: LocalBroker, topic: str, each: int) -> None:
     await_dispatched(broker)
     await_that(lambda: topic in topics_of(broker), "the topic is in the broker's table")
 
+
 def await_dispatched(broker: LocalBroker) -> None:
     board = Board.attach(extent.require_running(broker.store).region_directory)
     await_that(lambda: board.reput_from_offset.read() == board.max_physical_offset.read(), "all is in the queues")
     board.counters.close()
 
+
 def topics_of(broker: LocalBroker) -> set[str]:
     return set(json.loads(bytes(asked(broker, RequestCode.GET_ALL_TOPIC_CONFIG).body))["topicConfigTable"])
+
 
 def committed(broker: LocalBroker, group: str) -> Places:
     """How far the group is, as `slipstream groups` shows it."""
@@ -85,18 +91,23 @@ def committed(broker: LocalBroker, group: str) -> Places:
         return {(queue["topic"], queue["queueId"]): queue["offset"] for queue in one["queues"]}
     return {}
 
+
 def all_at(offset: int, topic: str = "t") -> Places:
     return {(topic, queue_id): offset for queue_id in range(QUEUES)}
+
 
 def done(offsets: Places, store: str = "") -> Offsets:
     return {QueueKey(store, topic, queue_id): offset for (topic, queue_id), offset in offsets.items()}
 
+
 def commit(commits: GroupCommits, broker: LocalBroker, offsets: Places) -> None:
     commits.done(done(offsets), {"": StoreAt(str(broker.store), "north")})
+
 
 def asked(broker: LocalBroker, code: int, body: bytes = b"", **fields: str) -> Any:
     with RemotingClient(f"127.0.0.1:{broker.port}", SECONDS) as client:
         return client.ask(code, fields, body)
+
 
 def test_the_newest_word_is_said_and_lag_is_shown_as_of_any_consumer(broker: LocalBroker) -> None:
     commits = GroupCommits(CommitOptions("lags"), ())
@@ -114,6 +125,7 @@ def test_the_newest_word_is_said_and_lag_is_shown_as_of_any_consumer(broker: Loc
 
     assert "%RETRY%lags" in topics_of(broker), "mqadmin consumerProgress asks name servers for it"
     assert not overview(str(broker.store), "lags")["groups"][0]["members"], "a stream is no member"
+
 
 def test_a_group_that_is_further_on_is_left_there_until_it_is_reached_or_may_be_set_back(
     broker: LocalBroker, caplog: pytest.LogCaptureFixture
@@ -137,6 +149,7 @@ def test_a_group_that_is_further_on_is_left_there_until_it_is_reached_or_may_be_
     rewound.close()
     assert committed(broker, "ahead") == all_at(3)
 
+
 def test_two_queries_of_one_group_do_not_set_it_back_in_turn(
     broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,6 +166,7 @@ def test_two_queries_of_one_group_do_not_set_it_back_in_turn(
     other.close()
     assert (committed(broker, "shared"), one.figures["heldBack"]) == (all_at(22), 0)
 
+
 def test_a_stream_that_is_set_back_itself_takes_the_group_along(broker: LocalBroker) -> None:
     commits = GroupCommits(CommitOptions("follows"), ())
     commit(commits, broker, all_at(20))
@@ -161,6 +175,7 @@ def test_a_stream_that_is_set_back_itself_takes_the_group_along(broker: LocalBro
     commits.close()
     assert committed(broker, "follows") == all_at(15)
 
+
 def test_what_the_broker_does_not_have_is_not_committed(broker: LocalBroker) -> None:
     commits = GroupCommits(CommitOptions("beyond"), ())
     commit(commits, broker, {("t", 0): MESSAGES + 1, ("t", 1): MESSAGES, ("nowhere", 0): 1, ("%LMQ%x", 0): 5})
@@ -168,6 +183,7 @@ def test_what_the_broker_does_not_have_is_not_committed(broker: LocalBroker) -> 
     assert committed(broker, "beyond") == {("t", 1): MESSAGES}
     assert commits.figures["heldBack"] == 2
     commits.close()
+
 
 def test_consumers_keep_a_group_to_themselves_while_they_are_there(
     broker: LocalBroker, caplog: pytest.LogCaptureFixture
@@ -185,6 +201,7 @@ def test_consumers_keep_a_group_to_themselves_while_they_are_there(
         assert caplog.text.count("consumers are in group 'theirs' (somebody)") == 1, "told once"
     await_that(lambda: committed(broker, "theirs") == all_at(7), "the consumer has gone")
     commits.close()
+
 
 @pytest.mark.parametrize(
     ("brokers", "told"),
@@ -206,6 +223,7 @@ def test_a_broker_that_is_away_is_counted_and_tried_again(
         await_that(lambda: commits.figures["failures"] >= 2, "it is tried again")
         assert caplog.text.count(told) == 1 and "commitGroup away: not committed: " in caplog.text
     commits.close()
+
 
 def test_each_stores_broker_gets_its_own_offsets_whatever_becomes_of_the_others(broker: LocalBroker) -> None:
     commits = GroupCommits(CommitOptions("several", {"south": "127.0.0.1:1"}), ())
@@ -229,6 +247,7 @@ def test_another_broker_and_a_silent_one_are_reported(broker: LocalBroker, monke
         await_that(lambda: commits.figures["failures"] >= 1, "nobody answers")
         commits.close()
 
+
 def test_a_copy_commits_only_to_a_broker_that_is_named(broker: LocalBroker, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(broker.store, copy, ignore=shutil.ignore_patterns("lock", "*.lock", "*.creating"))
@@ -243,16 +262,21 @@ def test_a_copy_commits_only_to_a_broker_that_is_named(broker: LocalBroker, tmp_
     told.close()
     assert committed(broker, "copied") == all_at(7)
 
+
 def test_a_slaves_stream_commits_to_the_master_that_name_servers_know(tmp_path: Path) -> None:
     with running(tmp_path / "ns") as port:
         keys = {"namesrvAddr": f"127.0.0.1:{port}", **SIZES}
         with (
             LocalBroker(tmp_path / "north", brokerRole="ASYNC_MASTER", brokerId=0, **keys) as master,
             LocalBroker(
-                tmp_path / "slave", brokerName="north", brokerRole="SLAVE", brokerId=1,
-                haMasterAddress=master.ha_address, **keys,
+                tmp_path / "slave",
+                brokerName="north",
+                brokerRole="SLAVE",
+                brokerId=1,
+                haMasterAddress=master.ha_address,
+                **keys,
             ) as slave,
-        ):  # fmt: skip
+        ):
             put(master, "t", 5)
             commits = GroupCommits(CommitOptions("g"), ())
             commit(commits, slave, all_at(3))
@@ -267,6 +291,7 @@ def test_a_slaves_stream_commits_to_the_master_that_name_servers_know(tmp_path: 
             await_that(lambda: at_slave.figures["failures"] >= 1, "a slave is not the place")
             at_slave.close()
             assert committed(master, "g") == all_at(4)
+
 
 @pytest.mark.parametrize(
     ("options", "told"),
@@ -290,11 +315,13 @@ def test_what_no_group_or_address_is_is_refused_at_once(options: dict[str, str],
     with pytest.raises(InvalidOption, match=told):
         parse_stream_options({"path": "/s", **options})
 
+
 def test_groups_and_addresses_as_they_may_be_given() -> None:
     given = {"path": "/s", "commitGroup": "a-b_c%1|2", "commitBroker": "a=h-1.x:1, b=[::1]:65535"}
     commits = parse_stream_options(given).commits
     assert commits == CommitOptions("a-b_c%1|2", {"a": "h-1.x:1", "b": "[::1]:65535"})
     assert parse_stream_options({"path": "/s"}).commits is None
+
 
 def test_nothing_is_said_before_spark_has_finished_anything(broker: LocalBroker) -> None:
     options = {"path": str(broker.store), "topic": "t", "commitGroup": "begun"}
@@ -308,9 +335,11 @@ def test_nothing_is_said_before_spark_has_finished_anything(broker: LocalBroker)
     assert committed(broker, "begun") == all_at(MESSAGES)
     assert reader.reportLatestOffset() == {**end, "commitGroup:begun": {"queues": 4, "failures": 0, "heldBack": 0}}
 
+
 # with a real Spark
 
 CHECKPOINT_KINDS = ("offsets", "commits")
+
 
 def finished(checkpoint: Path) -> Places:
     """Where the last batch ends that the checkpoint says is done."""
@@ -320,11 +349,13 @@ def finished(checkpoint: Path) -> Places:
     lines = (checkpoint / "offsets" / str(max(numbers))).read_text().splitlines()
     return {(key.topic, key.queue_id): offset for key, offset in from_json(json.loads(lines[2]), False).items()}
 
+
 def assert_not_ahead(broker: LocalBroker, group: str, checkpoint: Path) -> None:
     """The group first: the checkpoint only grows."""
     said = committed(broker, group)
     done_by_then = finished(checkpoint)
     assert all(offset <= done_by_then.get(queue, 0) for queue, offset in said.items()), (said, done_by_then)
+
 
 def sources() -> list[int]:
     """The processes of streams' sources that this one's Spark has started."""
@@ -335,6 +366,7 @@ def sources() -> list[int]:
                 found.append(process.pid)
     return found
 
+
 @pytest.mark.spark
 def test_a_query_shows_its_lag_and_goes_on_from_its_checkpoint_after_a_kill(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
@@ -344,10 +376,13 @@ def test_a_query_shows_its_lag_and_goes_on_from_its_checkpoint_after_a_kill(
     put(broker, topic, 10)
     options = {"topic": topic, "commitGroup": "spark", "maxOffsetsPerTrigger": "20"}
     await_that(
-        lambda: drain(spark, broker.store, tmp_path / "checkpoint", batches, **options)
-        and committed(broker, "spark") == all_at(10, topic),
-        "a query that ends has waited for its last word, for three seconds", TIMEOUT_S,
-    )  # fmt: skip
+        lambda: (
+            drain(spark, broker.store, tmp_path / "checkpoint", batches, **options)
+            and committed(broker, "spark") == all_at(10, topic)
+        ),
+        "a query that ends has waited for its last word, for three seconds",
+        TIMEOUT_S,
+    )
 
     def live() -> StreamingQuery:
         return start(spark, broker.store, tmp_path / "checkpoint", batches, continuous=True, **options)
@@ -376,6 +411,7 @@ def test_a_query_shows_its_lag_and_goes_on_from_its_checkpoint_after_a_kill(
         await_rows(query, lambda goal=goal: committed(broker, "spark") == goal)
     query.stop()
     assert len(rows_of(batches)) == each * QUEUES > before
+
 
 @pytest.mark.spark
 def test_a_query_goes_on_where_nobody_takes_its_commits(

@@ -57,7 +57,7 @@ def test_offsets_of_another_shape_are_refused(found: dict[str, object], by_store
         ("not there yet", {A: 5}, {}, NONE, {A: 5}, []),
         ("gone", {A: 5}, {}, ALL, {}, ["the queue was deleted; it was read to offset 5"]),
     ],
-)  # fmt: skip
+)
 def test_advance(
     why: str,
     start: dict[QueueKey, int],

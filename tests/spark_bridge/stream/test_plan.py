@@ -18,8 +18,17 @@ def parts(draw: st.DrawFn) -> list[Part]:
         start = draw(st.integers(0, 1 << 40))
         count = draw(st.one_of(st.integers(1, 20), st.integers(1, 3_000_000)))
         log = LOGS[draw(st.integers(0, 1))]
-        found.append(Part(log, f"{log.commitlog}/{queue_id}", "orders", queue_id, start, start + count,
-                          draw(st.integers(91, 1 << 22))))  # fmt: skip
+        found.append(
+            Part(
+                log,
+                f"{log.commitlog}/{queue_id}",
+                "orders",
+                queue_id,
+                start,
+                start + count,
+                draw(st.integers(91, 1 << 22)),
+            )
+        )
     return found
 
 

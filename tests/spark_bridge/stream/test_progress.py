@@ -25,8 +25,10 @@ def test_rows_behind_are_counted_by_queue(form: Any) -> None:
     assert found.rows_behind == 13
     assert dict(found.queues_behind) == {"topic orders queue 0": 6, "topic orders queue 1": 7}
     assert found.metrics == {
-        "minOffsetsBehindLatest": "6", "maxOffsetsBehindLatest": "7", "avgOffsetsBehindLatest": "6.5",
-    }  # fmt: skip
+        "minOffsetsBehindLatest": "6",
+        "maxOffsetsBehindLatest": "7",
+        "avgOffsetsBehindLatest": "6.5",
+    }
     assert (found.batch_ms, found.seconds_behind) == (120, 13 / 50)
 
 

@@ -58,8 +58,11 @@ def test_queues_are_those_of_the_manifest_with_its_counts_offsets_and_times(vers
         if row["count"]
     }  # fmt: skip
     assert found == expected
-    ends = {(line["topic"], line["queueId"]): (line["minOffset"], line["maxOffset"])
-            for line in golden_lines(version, name, "queue") if not is_lmq(line["topic"])}  # fmt: skip
+    ends = {
+        (line["topic"], line["queueId"]): (line["minOffset"], line["maxOffset"])
+        for line in golden_lines(version, name, "queue")
+        if not is_lmq(line["topic"])
+    }
     rows = {(row["topic"], row["queueId"]): row for row in table_of(root, "queues", includeSystemTopics="true")}
     for key, (first, end) in ends.items():
         assert (rows[key]["minOffset"], rows[key]["maxOffset"]) == (first, end), key

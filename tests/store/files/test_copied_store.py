@@ -31,10 +31,14 @@ def claimed(log: SmallLog, regions: Path, **settings: object) -> None:
     counters = Counters.create(regions / "counters", 2)
     for label, offset in (("min_physical_offset", 0), ("max_physical_offset", END)):
         waiting.publish(counters.allocate(label, kind="cursor", owner="writer"), offset)
-    log.directory.write_pointer({
-        "pid": os.getpid(), "start_time": start_time(os.getpid()), "region_directory": str(regions),
-        "settings": {"brokerName": "b", "storePathCommitLog": str(log.directory.commitlog), **settings},
-    })  # fmt: skip
+    log.directory.write_pointer(
+        {
+            "pid": os.getpid(),
+            "start_time": start_time(os.getpid()),
+            "region_directory": str(regions),
+            "settings": {"brokerName": "b", "storePathCommitLog": str(log.directory.commitlog), **settings},
+        }
+    )
 
 
 @pytest.fixture
@@ -136,9 +140,11 @@ def test_a_file_without_a_place_is_foreign(tmp_path: Path) -> None:
     """As a broker of an older version left it, or somebody made it by hand."""
     log = SmallLog(tmp_path / "store")
     fields = {
-        "pid": os.getpid(), "start_time": start_time(os.getpid()), "region_directory": str(tmp_path),
+        "pid": os.getpid(),
+        "start_time": start_time(os.getpid()),
+        "region_directory": str(tmp_path),
         "settings": {"storePathCommitLog": str(tmp_path)},
-    }  # fmt: skip
+    }
     log.directory.pointer.write_text(json.dumps(fields))
     assert extent.running(log.root) is None
     assert store_directory(log.root).commitlog == log.root / "commitlog"
@@ -189,10 +195,14 @@ def test_another_directory_in_the_place_of_the_commit_log(tmp_path: Path) -> Non
     apart = tmp_path / "apart"
     apart.mkdir()
     directory = StoreDirectory(log.root, apart)
-    directory.write_pointer({
-        "pid": os.getpid(), "start_time": start_time(os.getpid()), "region_directory": str(tmp_path / "x"),
-        "settings": {"storePathCommitLog": str(apart)},
-    })  # fmt: skip
+    directory.write_pointer(
+        {
+            "pid": os.getpid(),
+            "start_time": start_time(os.getpid()),
+            "region_directory": str(tmp_path / "x"),
+            "settings": {"storePathCommitLog": str(apart)},
+        }
+    )
     assert store_directory(log.root).commitlog == apart
     apart.rename(tmp_path / "before")
     apart.mkdir()

@@ -24,9 +24,12 @@ sys.stdin.read()
 
 def holder(root: Path) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", HOLD, str(root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
         cwd=Path(__file__).parent.parent.parent.parent,
-    )  # fmt: skip
+    )
     assert process.stdout is not None and process.stdout.readline() == "locked\n"
     return process
 

@@ -142,6 +142,9 @@ def test_segments_on_a_file_system_that_fills_up(tmp_path: Path) -> None:
     command = f'{mount} && exec "$0" -c "$1" {tmp_path}'
     ran = subprocess.run(
         ["unshare", "-rm", "sh", "-c", command, sys.executable, FULL_TMPFS],
-        capture_output=True, text=True, check=False, cwd=Path(file_io.__file__).parents[2],
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(file_io.__file__).parents[2],
+    )
     assert (ran.stdout, ran.stderr) == ("as expected\n", "")

@@ -144,9 +144,11 @@ def test_everything_is_the_groups_and_nobody_elses(broker: LocalBroker) -> None:
 def test_other_users_get_an_error_that_says_what_to_change(broker: LocalBroker) -> None:
     store, regions = broker.store, extent.require_running(broker.store).region_directory
     for read in (
-        lambda: extent.running(store), lambda: extent.readable_range(store), lambda: open_log(store),
+        lambda: extent.running(store),
+        lambda: extent.readable_range(store),
+        lambda: open_log(store),
         lambda: StoreDirectory(store).read_pointer(),
-    ):  # fmt: skip
+    ):
         kind, text = as_nobody(OTHERS, read)
         assert kind is AccessDenied and "storeGroup" in text and str(store) in text and f"group {READERS}" in text
     kind, text = as_nobody(OTHERS, lambda: Board.attach(regions))

@@ -74,8 +74,11 @@ def test_any_bytes_give_an_answer(content: bytes, key_hash: int) -> None:
 @given(data=st.data())
 def test_any_links_end(data: st.DataObject) -> None:
     """Chains whose every entry is in range: rings of every kind."""
-    entries = data.draw(st.lists(st.tuples(st.sampled_from([3, 6]), st.integers(0, 9), st.just(0), st.integers(0, 8)),
-                                 min_size=7, max_size=7))  # fmt: skip
+    entries = data.draw(
+        st.lists(
+            st.tuples(st.sampled_from([3, 6]), st.integers(0, 9), st.just(0), st.integers(0, 8)), min_size=7, max_size=7
+        )
+    )
     file = with_entries(*entries, slot=data.draw(st.integers(1, 7)), count=8)
     assert found_in(file, 20) == by_walking(entries, int(file.slots[0]), 20)
 

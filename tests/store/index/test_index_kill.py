@@ -70,8 +70,9 @@ def log(tmp_path: Path) -> SmallLog:
         texts = {"UNIQ_KEY": f"u{number}" if number % 3 else "", "KEYS": " ".join(f"k{n}" for n in range(number % 4))}
         made.append(
             properties={name: text for name, text in texts.items() if text},
-            store_timestamp_ms=NOW + 700 * number, sys_flag=12 if number == 7 else 0,
-        )  # fmt: skip
+            store_timestamp_ms=NOW + 700 * number,
+            sys_flag=12 if number == 7 else 0,
+        )
     assert made.end < made.segment_bytes
     return made
 

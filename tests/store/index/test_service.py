@@ -88,16 +88,19 @@ def test_a_dispatch_that_begins_again_anywhere_changes_nothing(tmp_path: Path) -
 
 text = st.text(st.sampled_from("ab #kü标😀\x01"), max_size=6)
 records = st.lists(
-    st.fixed_dictionaries({
-        "topic": st.sampled_from(["t", "topic", "ütf"]),
-        "properties": st.lists(
-            st.tuples(st.sampled_from(["KEYS", "UNIQ_KEY", "KEY", "KEYSS", "TAGS"]), text), max_size=4
-        ).map(lambda pairs: "\x02".join(f"{name}\x01{value}" for name, value in pairs).encode()),
-        "sys_flag": st.sampled_from([0, 4, 8, 12, 0x80]),
-        "store_timestamp_ms": st.one_of(st.integers(NOW, NOW + 10_000), st.integers(-5, 2**62)),
-    }),
-    min_size=1, max_size=12,
-)  # fmt: skip
+    st.fixed_dictionaries(
+        {
+            "topic": st.sampled_from(["t", "topic", "ütf"]),
+            "properties": st.lists(
+                st.tuples(st.sampled_from(["KEYS", "UNIQ_KEY", "KEY", "KEYSS", "TAGS"]), text), max_size=4
+            ).map(lambda pairs: "\x02".join(f"{name}\x01{value}" for name, value in pairs).encode()),
+            "sys_flag": st.sampled_from([0, 4, 8, 12, 0x80]),
+            "store_timestamp_ms": st.one_of(st.integers(NOW, NOW + 10_000), st.integers(-5, 2**62)),
+        }
+    ),
+    min_size=1,
+    max_size=12,
+)
 
 
 @settings(max_examples=150, deadline=None)

@@ -254,8 +254,15 @@ def test_any_bytes_in_a_store_give_a_manifest_or_our_errors(
     root = tmp_path_factory.mktemp("mutated")
     records, offset = [], 0
     for number in range(4):
-        record = encode(topic="T", body=b"b" * 20, queue_offset=number, physical_offset=offset, store_host=HOST,
-                        store_timestamp_ms=1, properties=b"TAGS\x01a\x02DELAY\x011")  # fmt: skip
+        record = encode(
+            topic="T",
+            body=b"b" * 20,
+            queue_offset=number,
+            physical_offset=offset,
+            store_host=HOST,
+            store_timestamp_ms=1,
+            properties=b"TAGS\x01a\x02DELAY\x011",
+        )
         records.append(record)
         offset += len(record)
     write_log(root, records, 2048)

@@ -32,9 +32,13 @@ from store.message.record import (
 HOSTS = (Host("127.0.0.1", 10911), Host("2001:db8:0:0:0:0:0:1", 10912))
 LENGTHS = st.one_of(st.integers(-3, 300), st.sampled_from([-(2**31), -(2**15), -128, 127, 128, 2**15 - 1, 2**31 - 1]))
 SHAPES = st.tuples(
-    st.integers(0, 40), st.integers(1, 127), st.integers(0, 40), st.sampled_from(HOSTS), st.sampled_from(HOSTS),
+    st.integers(0, 40),
+    st.integers(1, 127),
+    st.integers(0, 40),
+    st.sampled_from(HOSTS),
+    st.sampled_from(HOSTS),
     st.sampled_from([MAGIC_V1, MAGIC_V2]),
-)  # fmt: skip
+)
 
 
 def record_of(shape: tuple[int, int, int, Host, Host, int]) -> bytes:
@@ -135,9 +139,13 @@ def test_rows_findings_and_faults_agree_on_logs_with_changed_bytes() -> None:
     refused = 0
     for _ in range(400):
         shape = (
-            source.randrange(30), source.randrange(1, 30), source.randrange(30), source.choice(HOSTS),
-            source.choice(HOSTS), source.choice([MAGIC_V1, MAGIC_V2]),
-        )  # fmt: skip
+            source.randrange(30),
+            source.randrange(1, 30),
+            source.randrange(30),
+            source.choice(HOSTS),
+            source.choice(HOSTS),
+            source.choice([MAGIC_V1, MAGIC_V2]),
+        )
         data = bytearray(record_of(shape) + bytes(BLANK_BYTES))
         for at in (0, 1, 2)[: source.randrange(3)]:
             where = source.choice([SYS_FLAG_AT + 3, *range(84, len(data) - BLANK_BYTES)])

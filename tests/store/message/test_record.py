@@ -65,11 +65,21 @@ def test_offsets_are_those_of_the_format() -> None:
 
 
 @given(
-    topic=topics, body=st.binary(max_size=300), queue_id=int32, queue_offset=int64, physical_offset=int64, flag=int32,
-    sys_flag=st.integers(0, 0x7FF), born_timestamp_ms=int64, born_host=hosts, store_timestamp_ms=int64,
-    store_host=hosts, reconsume_times=int32, prepared_transaction_offset=int64,
+    topic=topics,
+    body=st.binary(max_size=300),
+    queue_id=int32,
+    queue_offset=int64,
+    physical_offset=int64,
+    flag=int32,
+    sys_flag=st.integers(0, 0x7FF),
+    born_timestamp_ms=int64,
+    born_host=hosts,
+    store_timestamp_ms=int64,
+    store_host=hosts,
+    reconsume_times=int32,
+    prepared_transaction_offset=int64,
     properties=st.dictionaries(st.sampled_from(["TAGS", "KEYS", "a"]), st.sampled_from(["x", "ü", "1 2"])),
-)  # fmt: skip
+)
 def test_what_is_encoded_is_decoded(**fields: object) -> None:
     pairs = fields.pop("properties")
     assert isinstance(pairs, dict)
@@ -92,8 +102,16 @@ def test_what_is_encoded_is_decoded(**fields: object) -> None:
 @pytest.mark.parametrize("born", [V4, V6])
 @pytest.mark.parametrize("store", [V4, V6])
 def test_numpy_types_read_what_the_codec_writes(born: Host, store: Host) -> None:
-    record = encode(topic="T", body=b"abc", queue_id=3, physical_offset=77, born_host=born, store_host=store,
-                    store_timestamp_ms=5, reconsume_times=2)  # fmt: skip
+    record = encode(
+        topic="T",
+        body=b"abc",
+        queue_id=3,
+        physical_offset=77,
+        born_host=born,
+        store_host=store,
+        store_timestamp_ms=5,
+        reconsume_times=2,
+    )
     message = decode(record)
     row = np.frombuffer(record, fixed_dtype(message.sys_flag), 1)[0]
     assert (row["queue_id"], row["physical_offset"], row["body_length"]) == (3, 77, 3)

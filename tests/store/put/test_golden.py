@@ -25,10 +25,13 @@ def facts_of(version: str, name: str) -> Facts:
     """The settings of the captured brokers."""
     is_features = name == "features"
     return Facts(
-        policy=POLICIES[COMPAT[version]], store_host=Host("0.0.0.0", 0), enable_lmq=is_features,
-        enable_multi_dispatch=is_features, enabled_append_prop_crc=is_features,
+        policy=POLICIES[COMPAT[version]],
+        store_host=Host("0.0.0.0", 0),
+        enable_lmq=is_features,
+        enable_multi_dispatch=is_features,
+        enabled_append_prop_crc=is_features,
         batch_topics=frozenset({"featBcq"}),
-    )  # fmt: skip
+    )
 
 
 def records(root: Path) -> tuple[bytes, list[Message]]:

@@ -103,10 +103,13 @@ def test_units_with_bitmaps_are_kept_and_a_record_between_two_keeps_its_tags_cod
     codes = ConsumeQueue.open(tmp_path / "plain/consumequeue/topic/0").entries(0, 3)["tags_code"].tolist()
     path = log.root / "consumequeue_ext/topic/0" / ("0" * 20)
     path.parent.mkdir(parents=True)
-    kept = b"".join((
-        struct.pack(">hqqh", 20, 7, 900, 0), struct.pack(">hqqh", 23, codes[0], 1000, 3) + b"abc",
-        struct.pack(">hqqh", 22, codes[2], 1002, 2) + b"de",
-    ))  # fmt: skip
+    kept = b"".join(
+        (
+            struct.pack(">hqqh", 20, 7, 900, 0),
+            struct.pack(">hqqh", 23, codes[0], 1000, 3) + b"abc",
+            struct.pack(">hqqh", 22, codes[2], 1002, 2) + b"de",
+        )
+    )
     path.write_bytes(kept.ljust(EXT_FILE_BYTES, b"\0"))
     ext_builder(log).dispatch(0, log.end)
     assert [tags for _, _, tags in entries_of(log)] == [20 + ADDRESS_ZERO, codes[1], 43 + ADDRESS_ZERO]
@@ -225,9 +228,12 @@ def test_many_records_of_every_kind_at_once(tmp_path: Path) -> None:
 
 
 sent = st.tuples(
-    st.sampled_from(["plain", "batch"]), st.integers(0, 1), st.sampled_from(["t", "ü", ""]),
-    st.lists(st.sampled_from(["%LMQ%a", "%LMQ%b", "plain"]), max_size=2, unique=True), st.integers(0, 2),
-)  # fmt: skip
+    st.sampled_from(["plain", "batch"]),
+    st.integers(0, 1),
+    st.sampled_from(["t", "ü", ""]),
+    st.lists(st.sampled_from(["%LMQ%a", "%LMQ%b", "plain"]), max_size=2, unique=True),
+    st.integers(0, 2),
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -255,9 +261,13 @@ def test_however_a_dispatcher_dies_the_files_are_those_of_one_that_did_not(
         stored_ms += later_ms
         flag = int(SysFlag.INNER_BATCH) if topic == "batch" else 0
         log.append(
-            topic, queue_id=queue_id, queue_offset=ends.get(own, 0), properties=properties, sys_flag=flag,
+            topic,
+            queue_id=queue_id,
+            queue_offset=ends.get(own, 0),
+            properties=properties,
+            sys_flag=flag,
             store_timestamp_ms=stored_ms,
-        )  # fmt: skip
+        )
         ends[own] = ends.get(own, 0) + count
     whole = Dispatcher(log.files, log.root / "whole" / "consumequeue", QUEUE_FILE_BYTES, kinds=kinds)
     whole.dispatch(0, log.end)

@@ -44,9 +44,7 @@ def golden_kinds(version: str, name: str) -> QueueKinds:
 
 def rebuild(root: Path, version: str, name: str) -> None:
     files = SegmentFiles(root / "commitlog", segment_bytes_of(root / "commitlog"))
-    dispatcher = Dispatcher(
-        files, root / "consumequeue", GOLDEN_QUEUE_FILE_BYTES, kinds=golden_kinds(version, name)
-    )
+    dispatcher = Dispatcher(files, root / "consumequeue", GOLDEN_QUEUE_FILE_BYTES, kinds=golden_kinds(version, name))
     assert dispatcher.dispatch(0, ENDS[version, name]) == ENDS[version, name]
     assert dispatcher.findings == []
 
@@ -96,9 +94,11 @@ def test_recovery_builds_what_is_missing_of_every_kind(version: str, name: str, 
     for directory in QUEUES:
         shutil.rmtree(root / directory, ignore_errors=True)
     found = recover(
-        StoreDirectory(root), segment_bytes_of(root / "commitlog"), GOLDEN_QUEUE_FILE_BYTES,
+        StoreDirectory(root),
+        segment_bytes_of(root / "commitlog"),
+        GOLDEN_QUEUE_FILE_BYTES,
         kinds=golden_kinds(version, name),
-    )  # fmt: skip
+    )
     assert found.max_physical_offset == ENDS[version, name]
     for directory in (*QUEUES, "consumequeue_ext"):
         assert contents(root / directory) == contents(real / directory)

@@ -69,10 +69,13 @@ def fill_oddly(log: SmallLog, dice: random.Random, count: int) -> None:
         odd = dice.random()
         next_offset = log.next_offsets.get(("töpic", queue_id), 0)
         log.append(
-            "töpic", b"%d" % number, queue_id=queue_id, sys_flag=dice.choice([0] * 8 + [4, 8, 12]),
+            "töpic",
+            b"%d" % number,
+            queue_id=queue_id,
+            sys_flag=dice.choice([0] * 8 + [4, 8, 12]),
             queue_offset=next_offset + dice.choice([2, -1]) if odd < 0.03 and next_offset else next_offset,
             properties={"TAGS": "größe" if odd > 0.95 else "plain", "KEYS": f"k{number}"},
-        )  # fmt: skip
+        )
 
 
 @pytest.mark.parametrize("seed", range(12))

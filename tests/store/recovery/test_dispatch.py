@@ -49,18 +49,22 @@ def test_the_queues_of_a_real_store_come_out_byte_for_byte(version: str, tmp_pat
 
 text = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=12)
 messages = st.lists(
-    st.fixed_dictionaries({
-        "topic": st.sampled_from(["a", "b", "ütf", "SCHEDULE_TOPIC_XXXX"]),
-        "queue_id": st.integers(0, 2),
-        "body": st.binary(max_size=40),
-        "properties": st.dictionaries(st.one_of(st.sampled_from(["TAGS", "DELAY", "KEYS"]), text), text, max_size=4),
-        "born_host": st.sampled_from([Host("10.0.0.1", 1), Host("::1", 2)]),
-        "store_host": st.sampled_from([Host("10.0.0.1", 1), Host("::1", 2)]),
-        "sys_flag": st.sampled_from([0, 1, 4, 8, 12]),
-        "store_timestamp_ms": st.integers(1, 2**50),
-    }),
+    st.fixed_dictionaries(
+        {
+            "topic": st.sampled_from(["a", "b", "ütf", "SCHEDULE_TOPIC_XXXX"]),
+            "queue_id": st.integers(0, 2),
+            "body": st.binary(max_size=40),
+            "properties": st.dictionaries(
+                st.one_of(st.sampled_from(["TAGS", "DELAY", "KEYS"]), text), text, max_size=4
+            ),
+            "born_host": st.sampled_from([Host("10.0.0.1", 1), Host("::1", 2)]),
+            "store_host": st.sampled_from([Host("10.0.0.1", 1), Host("::1", 2)]),
+            "sys_flag": st.sampled_from([0, 1, 4, 8, 12]),
+            "store_timestamp_ms": st.integers(1, 2**50),
+        }
+    ),
     max_size=30,
-)  # fmt: skip
+)
 DELAYS_S = [1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]
 
 
@@ -254,9 +258,10 @@ def test_many_records_of_several_queues_at_once(tmp_path: Path, capsys: pytest.C
         rows[:] = record
         number = np.arange(count)
         for at, code, values in (
-            (QUEUE_ID_AT, ">i4", number % queues), (QUEUE_OFFSET_AT, ">i8", number // queues),
+            (QUEUE_ID_AT, ">i4", number % queues),
+            (QUEUE_OFFSET_AT, ">i8", number // queues),
             (PHYSICAL_OFFSET_AT, ">i8", number * len(record)),
-        ):  # fmt: skip
+        ):
             field = values.astype(code).view(np.uint8).reshape(count, -1)
             rows[:, at : at + field.shape[1]] = field
     builder(log).dispatch(0, len(record))  # compiled, or loaded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,9 +35,12 @@ def cut_and_go_on(log: SmallLog, kept: int, new: int, stored_ms: int) -> None:
     for number in range(new):
         was = dropped[number]
         log.append(
-            was.topic, b"body %d" % (kept + number), queue_id=was.queue_id, store_timestamp_ms=stored_ms + number,
+            was.topic,
+            b"body %d" % (kept + number),
+            queue_id=was.queue_id,
+            store_timestamp_ms=stored_ms + number,
             properties={"TAGS": f"t{kept + number}"},
-        )  # fmt: skip
+        )
 
 
 @pytest.mark.parametrize("aborted", [False, True])
@@ -63,13 +67,16 @@ def test_records_left_over_right_at_the_end_are_not_the_logs(aborted: bool, queu
     assert recovered(log).findings == []
 
 
-def _record(log: SmallLog, like: object, stored_ms: int) -> bytes:
+def _record(log: SmallLog, like: Any, stored_ms: int) -> bytes:
     scratch = SmallLog(log.root / "scratch")
     scratch.end = log.end
     scratch.append(
-        like.topic, b"an older body", queue_id=like.queue_id, queue_offset=like.queue_offset,  # type: ignore[attr-defined]
+        like.topic,
+        b"an older body",
+        queue_id=like.queue_id,
+        queue_offset=like.queue_offset,
         store_timestamp_ms=stored_ms,
-    )  # fmt: skip
+    )
     return scratch.read(log.end, scratch.end - log.end)
 
 

@@ -38,9 +38,13 @@ def test_the_compiled_walk_ends_where_the_plain_one_does(
     log = SmallLog(tmp_path_factory.mktemp("store"))
     for number in range(dice.randrange(1, 30)):
         log.append(
-            f"topic{number % 3}", dice.randbytes(dice.randrange(500)), properties={"TAGS": "t", "KEYS": f"k{number}"},
-            born_host=dice.choice(HOSTS), store_host=dice.choice(HOSTS), sys_flag=dice.choice([0, 1, 4, 8, 12]),
-        )  # fmt: skip
+            f"topic{number % 3}",
+            dice.randbytes(dice.randrange(500)),
+            properties={"TAGS": "t", "KEYS": f"k{number}"},
+            born_host=dice.choice(HOSTS),
+            store_host=dice.choice(HOSTS),
+            sys_flag=dice.choice([0, 1, 4, 8, 12]),
+        )
     for _ in range(damages):
         at = dice.randrange(log.end)
         kind = dice.randrange(3)

@@ -56,10 +56,19 @@ TWICE_EVERY = 8  # of so many cuts one is followed by a second in recovery
 QUERIED_EVERY = 5  # of so many keys one is looked for in the index of a state
 FAR_AHEAD_MS = 1 << 42  # of wall time: all files are old
 RETENTION = Policy(
-    rules=LINES["4.9"].retention, delete_when_hours=frozenset(), reserved_ms=0, max_used_percent=75,
-    warning_percent=101, forcibly_percent=101, clean_forcibly=False, batch_max=1, round_interval_ms=1,
-    file_interval_ms=0, destroy_forcibly_ms=0, redelete_ms=1 << 40,
-)  # fmt: skip
+    rules=LINES["4.9"].retention,
+    delete_when_hours=frozenset(),
+    reserved_ms=0,
+    max_used_percent=75,
+    warning_percent=101,
+    forcibly_percent=101,
+    clean_forcibly=False,
+    batch_max=1,
+    round_interval_ms=1,
+    file_interval_ms=0,
+    destroy_forcibly_ms=0,
+    redelete_ms=1 << 40,
+)
 TICK_MS, NS_PER_MS = 1000, 1_000_000
 BUFFER_ROWS = 16  # of records, in one go
 TAKES_MS = [0, 0, 0, 0, 1, 20, 300]  # anything between two looks at the clock
@@ -114,14 +123,26 @@ class Run:
             self.log.files, store.consumequeue, QUEUE_FILE_BYTES, index=self.index, kinds=KINDS
         )
         self.flusher = Flusher(
-            board, self.log.files, store, QUEUE_FILE_BYTES, sync_flush=self.seed % 2 == 0,
-            log_pace=Pace(500, 1, 2000), queue_pace=Pace(200, 1, 1500), index=IndexSync(self.index),
-        )  # fmt: skip
+            board,
+            self.log.files,
+            store,
+            QUEUE_FILE_BYTES,
+            sync_flush=self.seed % 2 == 0,
+            log_pace=Pace(500, 1, 2000),
+            queue_pace=Pace(200, 1, 1500),
+            index=IndexSync(self.index),
+        )
         self.disk_percent = 0
         self.housekeeper = Housekeeper(
-            board, self.log.files, store, RETENTION, self.now_ms, queue_interval_ms=1,
-            usage=lambda: Usage(self.disk_percent, self.disk_percent), wall_of=lambda now_ms: FAR_AHEAD_MS + now_ms,
-        )  # fmt: skip
+            board,
+            self.log.files,
+            store,
+            RETENTION,
+            self.now_ms,
+            queue_interval_ms=1,
+            usage=lambda: Usage(self.disk_percent, self.disk_percent),
+            wall_of=lambda now_ms: FAR_AHEAD_MS + now_ms,
+        )
         said = {"pid": os.getpid(), "start_time": self.starts, "region_directory": str(regions), "settings": {}}
         self._pointer_fd = pointer.write(store.root, store.commitlog, said)
 
@@ -204,10 +225,11 @@ class Run:
         text = f"k{number}" + "p" * dice.choice([0, 0, 30, 700, 1400])
         end = dice.choice(["", "", "", "\0"])  # a text may end with one
         self.log.append(
-            dice.choice(TOPICS), dice.randbytes(dice.choice([0, 5, 200, 900, 1800])),
+            dice.choice(TOPICS),
+            dice.randbytes(dice.choice([0, 5, 200, 900, 1800])),
             properties=f"KEYS\x01k{number}\x02more\x01{text}{end}".encode(),
             store_timestamp_ms=FIRST_STORE_MS + 10 * number,
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         self._end(is_killed=False)

@@ -337,9 +337,14 @@ def test_a_page_lost_within_the_properties_is_seen(log: SmallLog) -> None:
 def test_a_block_lost_out_of_a_larger_page_is_seen(tmp_path: Path) -> None:
     """Kernels of aarch64 may have pages of 64 KiB, which come to disk in blocks of 4 KiB."""
     done = subprocess.run(
-        [sys.executable, "-c", LARGE_PAGES, str(tmp_path / "store")], capture_output=True, text=True, timeout=300,
-        check=False, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        [sys.executable, "-c", LARGE_PAGES, str(tmp_path / "store")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert done.returncode == 0, done.stderr
 
 

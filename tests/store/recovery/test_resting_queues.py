@@ -118,9 +118,10 @@ def recovered(log: SmallLog, file_bytes: int = QUEUE_FILE_BYTES) -> Recovered:
 
 def resting(log: SmallLog) -> dict[str, bytes]:
     return {
-        name: content for name, content in contents(log.root).items()
+        name: content
+        for name, content in contents(log.root).items()
         if "consumequeue" in name and BUSY not in name and f"/{BATCHES}/" not in name
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("is_noted", [True, False], ids=["our checkpoint", "no checkpoint"])

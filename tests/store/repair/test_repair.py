@@ -59,7 +59,7 @@ DAMAGE: dict[str, Callable[[SmallLog], object]] = {
     "a blank record's size": lambda log: log.write(
         max(record.end for record in log.records if record.offset < SEGMENT_BYTES), b"\x00\x00\x30\x39"
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", DAMAGE)

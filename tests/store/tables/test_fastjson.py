@@ -65,9 +65,7 @@ def test_config_files_are_read_and_written_again_to_the_same_bytes(path: Path) -
 
 
 def test_keys_are_read_quoted_and_bare_and_texts_are_left_alone() -> None:
-    assert loads('{0:{"a":1}, -1:[{x_y:2}],"3":"{4:5,\\"6:7"}') == {
-        "0": {"a": 1}, "-1": [{"x_y": 2}], "3": '{4:5,"6:7'
-    }  # fmt: skip
+    assert loads('{0:{"a":1}, -1:[{x_y:2}],"3":"{4:5,\\"6:7"}') == {"0": {"a": 1}, "-1": [{"x_y": 2}], "3": '{4:5,"6:7'}
 
 
 def test_integer_keys_are_written_bare_or_quoted() -> None:
@@ -157,7 +155,7 @@ def test_depth_below_the_bound_pairs_of_surrogates_and_repeated_keys_are_read() 
 def test_a_text_that_begins_with_a_nul_stays_a_text() -> None:
     content = '{"\\u00001":["\\u0000",1],"a":["\\u0000"]}'
     assert loads(content, as_written=True) == {"\x001": ["\0", 1], "a": ["\0"]}
-    assert loads('{1:[\n2]}', as_written=True) == {1: [2]}
+    assert loads("{1:[\n2]}", as_written=True) == {1: [2]}
 
 
 def test_a_map_of_offsets_is_read_as_its_entries_one_by_one_would_be() -> None:
@@ -167,8 +165,9 @@ def test_a_map_of_offsets_is_read_as_its_entries_one_by_one_would_be() -> None:
         for text in (f"{{{pairs}}}", f"{{{pairs}\n\t\t}}", f"{{ \t{pairs}\r\n}}"):
             assert loads(text, as_written=True) == expected
             assert loads(f'{{"{{1:2}}":[\n{text},"{{1:2}}"],5:{text}}}', as_written=True) == {
-                "{1:2}": [expected, "{1:2}"], 5: expected,
-            }  # fmt: skip
+                "{1:2}": [expected, "{1:2}"],
+                5: expected,
+            }
     for text in ("{007:1}", '{1:"a"}', "{1:2.5}", f"{{1:{largest}99}}", '{1:2,"3":4}', "{1 :2}"):
         (key, value), *_ = loads(text, as_written=True).items()
         assert type(key) is int and not isinstance(value, dict)

@@ -41,7 +41,7 @@ def backup(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
         (TEXT[: len(TEXT) // 2].ljust(len(TEXT), b"\0"), HALF),
     ],
     ids=["zeros", "empty", "a list", "cut", "cut and zeros"],
-)  # fmt: skip
+)
 def test_for_invalid_json_the_backup_or_the_part_before_the_damage_is_used(
     tmp_path: Path, backup: Path | None, damaged: bytes, sound: object, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -71,7 +71,7 @@ def test_for_invalid_json_the_backup_or_the_part_before_the_damage_is_used(
         (DELETED_TOPICS, {"deletedTopics": 7}, {}),
         ("kvConfig.json", {"configTable": {"n": {"k": []}, "m": {"k": "v"}}}, {"configTable": {"m": {"k": "v"}}}),
     ],
-)  # fmt: skip
+)
 def test_one_wrong_entry_costs_no_other(tmp_path: Path, name: str, wrong: object, sound: object) -> None:
     path = tmp_path / name
     assert isinstance(wrong, dict)
@@ -94,8 +94,9 @@ def test_a_backup_that_is_damaged_too_is_kept_and_read_as_far_as_it_goes(tmp_pat
     path.with_name(f"{CONSUMER_OFFSETS}.bak").write_bytes(TEXT[: len(TEXT) // 2])
     assert len(mending.read(path).value["offsetTable"]) == 25
     assert asides(path) + asides(path.with_name(f"{CONSUMER_OFFSETS}.bak")) == [
-        f"{CONSUMER_OFFSETS}.aside", f"{CONSUMER_OFFSETS}.bak.aside",
-    ]  # fmt: skip
+        f"{CONSUMER_OFFSETS}.aside",
+        f"{CONSUMER_OFFSETS}.bak.aside",
+    ]
 
 
 def test_no_files_and_a_backup_alone_are_no_damage(tmp_path: Path) -> None:

@@ -85,5 +85,5 @@ def test_what_changes_between_two_steps_is_written_the_next_time() -> None:
     offsets.commit("new", "topic", 0, 1)
     offsets.remove([("topic-7", "group-7")])
     list(steps)
-    assert b"group-7\"" not in offsets.texts.written(VERSION, with_topics=True).compact().partition(b"offsetTable")[2]
+    assert b'group-7"' not in offsets.texts.written(VERSION, with_topics=True).compact().partition(b"offsetTable")[2]
     assert written(offsets, VERSION)[:2] == whole(offsets, VERSION)

@@ -117,10 +117,13 @@ def test_more_files_than_are_looked_at_are_reported(tmp_path: Path, monkeypatch:
 
 
 @settings(deadline=None)
-@given(content=st.binary(max_size=300) | st.dictionaries(
-    st.sampled_from(["pid", "start_time", "low_offset", "expires_ms"]),
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-).map(lambda fields: json.dumps(fields).encode()))  # fmt: skip
+@given(
+    content=st.binary(max_size=300)
+    | st.dictionaries(
+        st.sampled_from(["pid", "start_time", "low_offset", "expires_ms"]),
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    ).map(lambda fields: json.dumps(fields).encode())
+)
 def test_no_content_breaks_a_look(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     root = tmp_path_factory.mktemp("store")
     (root / "slipstream.leases").mkdir()

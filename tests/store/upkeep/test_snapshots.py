@@ -202,11 +202,22 @@ def test_a_flipped_digit_and_wrong_values_with_a_right_sum_are_reported(log: Sma
     path.write_bytes(content)
     fields = summed_json.read(path) or {}
     wrongs: list[dict[str, Any]] = [
-        {"end_offset": -1}, {"min_offset": one.end_offset + 1}, {"offsets": {"t": {"x": 1}}}, {"offsets": {"t": 1}},
-        {"offsets": {"t": {"0": True}}}, {"offsets": {"t": {"0": -1}}}, {"offsets": []}, {"epoch": [1]},
-        {"epoch": [1, "x"]}, {"tail": "no"}, {"place": None}, {"place": {"path": "\0", "device": 1, "inode": 1}},
-        {"name": "other"}, {"created_ms": "now"}, {"more": 1},
-    ]  # fmt: skip
+        {"end_offset": -1},
+        {"min_offset": one.end_offset + 1},
+        {"offsets": {"t": {"x": 1}}},
+        {"offsets": {"t": 1}},
+        {"offsets": {"t": {"0": True}}},
+        {"offsets": {"t": {"0": -1}}},
+        {"offsets": []},
+        {"epoch": [1]},
+        {"epoch": [1, "x"]},
+        {"tail": "no"},
+        {"place": None},
+        {"place": {"path": "\0", "device": 1, "inode": 1}},
+        {"name": "other"},
+        {"created_ms": "now"},
+        {"more": 1},
+    ]
     for wrong in wrongs:
         summed_json.write(path, fields | wrong)
         with pytest.raises(OwnFileDamaged):
@@ -214,10 +225,13 @@ def test_a_flipped_digit_and_wrong_values_with_a_right_sum_are_reported(log: Sma
 
 
 @settings(deadline=None)
-@given(content=st.binary(max_size=300) | st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-).map(lambda value: json.dumps(value).encode()))  # fmt: skip
+@given(
+    content=st.binary(max_size=300)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    ).map(lambda value: json.dumps(value).encode())
+)
 def test_no_content_breaks_a_look(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     root = tmp_path_factory.mktemp("store")
     (root / "slipstream.snapshots").mkdir()

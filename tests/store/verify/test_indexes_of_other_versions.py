@@ -71,7 +71,7 @@ def test_tags_in_the_index_are_sound_and_their_absence_too(tmp_path: Path, monke
 
 def test_a_key_without_an_entry_is_found_beside_tags_that_have_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     log = log_of(tmp_path)
     monkeypatch.setattr(properties, "keys_of", lambda texts: ([], texts.get("KEYS", "").split()[1:]))
     indexed(log, monkeypatch, tags=True)

@@ -36,8 +36,6 @@ def test_a_file_that_tells_itself_a_moment_later_is_sound(
         return tells(paths) if len(asked) > 2 else None
 
     monkeypatch.setattr(verify_index, "geometry_of", at_the_third_look)
-    check = IndexCheck(
-        log.root / "index", log.files, [0], log.end, live=live, aborted=False, on_progress=lambda: None
-    )  # fmt: skip
+    check = IndexCheck(log.root / "index", log.files, [0], log.end, live=live, aborted=False, on_progress=lambda: None)
     codes = [finding.code for finding in check.findings()]
     assert ("INDEX_FILE" in codes, check.entries) == ((False, KEYS) if live else (True, 0))

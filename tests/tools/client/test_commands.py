@@ -40,9 +40,14 @@ def slipstream(*arguments: str, lines: str = "", encoding: str = "utf-8") -> sub
     patiently = ("--timeout", "120") if arguments[0] in ("send", "consume") else ()
     command = [sys.executable, "-m", "tools.cli", *arguments, *patiently]
     return subprocess.run(
-        command, input=lines, capture_output=True, encoding=encoding, timeout=SECONDS, check=False,
+        command,
+        input=lines,
+        capture_output=True,
+        encoding=encoding,
+        timeout=SECONDS,
+        check=False,
         env={**os.environ, "PYTHONIOENCODING": encoding},
-    )  # fmt: skip
+    )
 
 
 def sent(broker: LocalBroker, topic: str, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -52,7 +52,10 @@ def test_a_terminal_without_control_codes_gets_plain_text() -> None:
 @pytest.mark.parametrize(("script", "code"), [("", 0), ("exit 3", 3), ("kill -9 $$", 137)])
 def test_without_a_terminal_there_is_the_command_alone(script: str, code: int) -> None:
     ran = subprocess.run(
-        [*STEP, "sh", "-c", f"echo out; echo err >&2; {script}"], capture_output=True, text=True, timeout=SECONDS,
+        [*STEP, "sh", "-c", f"echo out; echo err >&2; {script}"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
         check=False,
-    )  # fmt: skip
+    )
     assert (ran.returncode, ran.stdout, ran.stderr) == (code, "out\n", "err\n")

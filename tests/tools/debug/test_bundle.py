@@ -105,8 +105,9 @@ def test_a_damaged_store_without_a_broker(tmp_path: Path) -> None:
     assert b"x\\ny" in parts["files.txt"] and parts["config/topics.json"] == b"\xff{"
     unread = json.loads(parts["bundle.json"])["could_not_be_read"]
     assert [line.partition(":")[0] for line in unread if "store" in line][-2:] == [
-        "config/consumerOffset.json", "checkpoint.txt"
-    ]  # fmt: skip
+        "config/consumerOffset.json",
+        "checkpoint.txt",
+    ]
     assert all(f"could not be read: {line}" in ran.stdout for line in unread)
 
 

@@ -29,8 +29,11 @@ def test_the_main_job_on_real_input(tmp_path: Path) -> None:
     directory = tmp_path / "kept"
     ran = subprocess.run(
         [*COMMAND, "--seconds", "1", "--input", str(tmp_path / "lines.txt"), "--dir", str(directory)],
-        capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == ""
     assert "FAIL" not in ran.stdout

@@ -64,9 +64,10 @@ def test_a_name_server_and_a_broker_for_clients(directory: Path) -> None:
         "mappedFileSizeCommitLog=1048576\nmetricsPromExporterPort=0\n"
     )
     instead = {
-        "--host 0.0.0.0 &": f"--host 127.0.0.1 --port {names} &", "10.0.0.1:9876": f"127.0.0.1:{names}",
+        "--host 0.0.0.0 &": f"--host 127.0.0.1 --port {names} &",
+        "10.0.0.1:9876": f"127.0.0.1:{names}",
         "broker -c broker.properties": "broker -c broker.properties &",
-    }  # fmt: skip
+    }
     with Session("clients.md", directory, instead) as session:
         assert session.run() == 1
         listed = ("admin", "clusterList", "-n", f"127.0.0.1:{names}")
@@ -94,9 +95,10 @@ def test_an_old_master_comes_back(directory: Path) -> None:
         put(promoted, b"what the new master took")
         keys = {**common, "brokerRole": "SLAVE", "brokerId": 2, "haMasterAddress": promoted.ha_address}
         written = {
-            "/data/master": data / "old" / "store", "NEW_HOST:10911": f"127.0.0.1:{promoted.port}",
+            "/data/master": data / "old" / "store",
+            "NEW_HOST:10911": f"127.0.0.1:{promoted.port}",
             "slipstream.kept-00000000000001234567": "slipstream.kept-*",
-        }  # fmt: skip
+        }
         look, rewind, kept = STEPS.split(second)
         session = Session("operations.md", directory, written)
         with LocalBroker(data / "old", **keys) as old:

@@ -60,8 +60,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     proxy = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     done = subprocess.run(
         [sys.executable, "-m", "tools.docs", str(folder)],
-        check=False, cwd=ROOT, env={**os.environ, **proxy}, capture_output=True, text=True, timeout=BUILD_SECONDS,
-    )  # fmt: skip
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **proxy},
+        capture_output=True,
+        text=True,
+        timeout=BUILD_SECONDS,
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -92,8 +97,13 @@ def test_links_and_anchors_lead_somewhere(site: Path) -> None:
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for path in site.rglob("*.html"):
         assert not [what for what in page(path).loaded if urlsplit(what).netloc], path
-        missing = [what for what in page(path).loaded if path.name != "404.html" and not what.startswith("data:")
-                   and not (path.parent / unquote(urlsplit(what).path)).exists()]  # fmt: skip
+        missing = [
+            what
+            for what in page(path).loaded
+            if path.name != "404.html"
+            and not what.startswith("data:")
+            and not (path.parent / unquote(urlsplit(what).path)).exists()
+        ]
         assert not missing, path
         assert not OF_OTHERS.search(path.read_text()), path
     for path in [*site.rglob("*.css"), *site.rglob("*.svg")]:

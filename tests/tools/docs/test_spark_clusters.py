@@ -53,8 +53,11 @@ def test_kubernetes_schemas_take_each_manifest(version: str) -> None:
 
 
 def test_the_check_refuses_what_kubernetes_would_not_take() -> None:
-    for change in ({"nodeSelectr": {}}, {"volumes": [{"name": "a", "hostPath": {"type": "Directory"}}]},
-                   {"shareProcessNamespace": "yes"}):  # fmt: skip
+    for change in (
+        {"nodeSelectr": {}},
+        {"volumes": [{"name": "a", "hostPath": {"type": "Directory"}}]},
+        {"shareProcessNamespace": "yes"},
+    ):
         wrong = copy.deepcopy(of_kind("DaemonSet"))
         wrong["spec"]["template"]["spec"].update(change)
         with pytest.raises(kubernetes_validate.ValidationError):

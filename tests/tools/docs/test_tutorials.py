@@ -72,9 +72,13 @@ def test_java_clients_through_our_name_server(directory: Path) -> None:
         classes = jars.of_broker(VERSION).class_path([directory / "Hello.java"])
         done = subprocess.run(
             ["java", f"-Duser.home={directory}", "-cp", classes, "Hello", f"127.0.0.1:{names}"],
-            check=True, timeout=JAVA_SECONDS, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            check=True,
+            timeout=JAVA_SECONDS,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             text=True,
-        )  # fmt: skip
+        )
         said.extend(done.stdout.split("\n"))
 
     patiently = {f"slipstream {word}": f"slipstream {word} --timeout 120" for word in ("send", "consume")}

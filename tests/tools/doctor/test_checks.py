@@ -70,9 +70,12 @@ def test_ports_that_lists_keep_are_well_and_others_are_left_open() -> None:
     for row, key in zip(open_rows, ("remotingAllowList", "remotingAllowList", "haAllowList"), strict=True):
         assert f"no {key}" in row.what and f"{key}=" in row.next and "every IPv4 address" in row.what
     kept = {
-        **NODE.settings, "remotingAllowList": "10.0.0.0/8", "haAllowList": "10.0.0.9/32",
-        "tls.server.mode": "enforcing", "haTlsMode": "enforcing",
-    }  # fmt: skip
+        **NODE.settings,
+        "remotingAllowList": "10.0.0.0/8",
+        "haAllowList": "10.0.0.9/32",
+        "tls.server.mode": "enforcing",
+        "haTlsMode": "enforcing",
+    }
     rows = ports.rows(replace(NODE, listening=EVERYWHERE, settings=kept), 0.1)
     assert {row.level for row in rows} == {Level.OK} and "10.0.0.9/32" in rows[2].what
     plain = {**kept, "haTlsMode": "disabled"}

@@ -46,10 +46,12 @@ def hours(tmp_path: Path) -> SmallLog:
     made = SmallLog(tmp_path / "store")
     for number in range(60):
         made.append(
-            f"topic{number % 3}", b"body %d" % number, queue_id=number % 4,
+            f"topic{number % 3}",
+            b"body %d" % number,
+            queue_id=number % 4,
             properties={"TAGS": f"t{number % 2}", "KEYS": f"key-{number}"},
             store_timestamp_ms=FIRST_STORE_MS + number * HOUR_MS,
-        )  # fmt: skip
+        )
     return dispatch_all(made)
 
 

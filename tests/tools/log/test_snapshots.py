@@ -42,8 +42,9 @@ def test_a_snapshot_is_made_shown_and_dropped(log: SmallLog) -> None:
     (other,) = said("other", log.root)["snapshots"]
     assert other["offsets"]["topic0"]["0"] == kept.offsets["topic0"][0]
     assert [(one["name"], one["state"]) for one in said("--list", log.root)["snapshots"]] == [
-        ("nightly", "kept"), ("other", "kept"),
-    ]  # fmt: skip
+        ("nightly", "kept"),
+        ("other", "kept"),
+    ]
     assert "nightly" in run("snapshot", "--list", log.root).stdout
     assert "leased from 0" in run("log", "map", log.root).stdout
     assert said("--drop", "nightly", log.root)["snapshots"] == []

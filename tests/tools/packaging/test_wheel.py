@@ -197,12 +197,17 @@ def test_a_users_program_passes_strict_mypy_and_a_mistaken_one_does_not(installe
     with installed.with_spark():
         ran = subprocess.run(
             [sys.executable, "-m", "mypy", *strict, "user.py", "mistaken.py"],
-            cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600,
-        )  # fmt: skip
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
     faults = [line.split(": error: ") for line in ran.stdout.splitlines() if ": error: " in line]
     assert [(place, text.rpartition("[")[2]) for place, text in faults] == [
-        ("mistaken.py:4", "call-overload]"), ("mistaken.py:5", "assignment]"),
-    ], ran.stdout + ran.stderr  # fmt: skip
+        ("mistaken.py:4", "call-overload]"),
+        ("mistaken.py:5", "assignment]"),
+    ], ran.stdout + ran.stderr
 
 
 PYTHONS = sorted({path.name for place in ("/usr/bin", "/usr/local/bin") for path in Path(place).glob("python3.1[1-9]")})

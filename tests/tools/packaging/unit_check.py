@@ -147,10 +147,13 @@ class Played:
             assert (tried.returncode == 0) == bool(is_writable), (path, tried)
         assert self._machine.run("ls", "/dev/shm").stdout.startswith("slipstream-"), "shared memory is the machine's"
         self._check.rows.append(
-            ("user, rights, limits", f"uid 10911, no capability, no new privileges, seccomp on, {files:,} files"
-             f"{'' if files == FILES else ' (the most that this root may grant)'};"
-             " writes only into its folder and `/dev/shm`, where a producer outside the unit reaches it"),
-        )  # fmt: skip
+            (
+                "user, rights, limits",
+                f"uid 10911, no capability, no new privileges, seccomp on, {files:,} files"
+                f"{'' if files == FILES else ' (the most that this root may grant)'};"
+                " writes only into its folder and `/dev/shm`, where a producer outside the unit reaches it",
+            ),
+        )
 
     def _reload(self) -> None:
         def reload() -> str:

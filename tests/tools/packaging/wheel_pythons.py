@@ -112,16 +112,30 @@ class Environment:
 
     def run(self, *command: object, given: str = "") -> str:
         """Run to its end, which has to be a good one."""
-        ran = subprocess.run([*map(str, command)], cwd=self.home.parent, env=self.variables, input=given,
-                             capture_output=True, text=True, check=False, timeout=SECONDS)  # fmt: skip
+        ran = subprocess.run(
+            [*map(str, command)],
+            cwd=self.home.parent,
+            env=self.variables,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
         assert ran.returncode == 0, f"{command} ended with {ran.returncode}:\n{ran.stdout}{ran.stderr[-4000:]}"
         return ran.stdout
 
     @contextmanager
     def serving(self, *words: object, codes: tuple[int, ...] = (0,)) -> Iterator[subprocess.Popen[str]]:
         """A command that runs on, until SIGTERM; it ends with one of these codes."""
-        process = subprocess.Popen(self.command(*words), cwd=self.home.parent, env=self.variables, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
+        process = subprocess.Popen(
+            self.command(*words),
+            cwd=self.home.parent,
+            env=self.variables,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             yield process
             process.send_signal(signal.SIGTERM)

@@ -43,23 +43,28 @@ SHAPES: dict[str, tuple[Callable[[Path, Path], Logs], str, int | None]] = {
     "longer": (lambda a, b: (log_of(a, ("one", COMMON)), log_of(b, ("one", ALL))), "BEHIND", COMMON),
     "other history of equal length": (
         lambda a, b: (log_of(a, ("one", COMMON), ("two", 30)), log_of(b, ("one", COMMON), ("new", 30))),
-        "DIVERGED", COMMON,
+        "DIVERGED",
+        COMMON,
     ),
     "lost tail": (
-        lambda a, b: (log_of(a, ("one", ALL)), log_of(b, ("one", ALL - 1), ("new", 9))), "DIVERGED", ALL - 1,
+        lambda a, b: (log_of(a, ("one", ALL)), log_of(b, ("one", ALL - 1), ("new", 9))),
+        "DIVERGED",
+        ALL - 1,
     ),
     "old master": (
         lambda a, b: (log_of(a, ("one", COMMON), ("old", 30)), log_of(b, ("one", COMMON), ("new", 2))),
-        "DIVERGED", COMMON,
+        "DIVERGED",
+        COMMON,
     ),
     "other cluster": (lambda a, b: (log_of(a, ("one", ALL)), log_of(b, ("cat", ALL))), "NO_COMMON_HISTORY", None),
     "other segment size": (
         lambda a, b: (log_of(a, ("one", ALL)), log_of(b, ("one", ALL), segment_bytes=8192)),
-        "OTHER_SEGMENT_SIZE", None,
+        "OTHER_SEGMENT_SIZE",
+        None,
     ),
     "empty replica": (lambda a, b: (log_of(a), log_of(b, ("one", ALL))), "BEHIND", None),
     "empty master": (lambda a, b: (log_of(a, ("one", ALL)), log_of(b)), "AHEAD", None),
-}  # fmt: skip
+}
 
 
 def checked(store: Path, other: object, expected: int) -> dict[str, Any]:

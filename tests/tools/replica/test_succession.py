@@ -68,9 +68,13 @@ def served(tmp_path: Path) -> Iterator[Callable[[SmallLog], ServedLog]]:
     ],
 )
 def test_a_switch_compares_histories(
-    tmp_path: Path, served: Callable[[SmallLog], ServedLog], own: list[tuple[bytes, int]], its: list[tuple[bytes, int]],
-    own_epochs: tuple[Epoch, ...], refused: str,
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    served: Callable[[SmallLog], ServedLog],
+    own: list[tuple[bytes, int]],
+    its: list[tuple[bytes, int]],
+    own_epochs: tuple[Epoch, ...],
+    refused: str,
+) -> None:
     mine, other = log_of(tmp_path / "own", *own), log_of(tmp_path / "its", *its)
     epochs.write(mine.root, Epochs(own_epochs))
     epochs.write(other.root, Epochs((E1,)))

@@ -73,9 +73,14 @@ def test_bash(place: Path, line: str) -> None:
         " printf '%s\\n' \"${COMPREPLY[@]}\""
     )
     ran = subprocess.run(
-        [needs("bash"), "--norc", "-c", script, "bash", *words_of(line)], cwd=place, env=environment(place),
-        capture_output=True, text=True, timeout=SECONDS, check=False,
-    )  # fmt: skip
+        [needs("bash"), "--norc", "-c", script, "bash", *words_of(line)],
+        cwd=place,
+        env=environment(place),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert set(filter(None, ran.stdout.splitlines())) == CASES[line]
 
@@ -85,9 +90,14 @@ def test_fish(place: Path) -> None:
     lines = [*CASES, "log stat my"]
     script = 'slipstream completion fish | source; for line in $argv; complete -C "slipstream $line"; echo =; end'
     ran = subprocess.run(
-        [needs("fish"), "--no-config", "-c", script, *lines], cwd=place, env=environment(place),
-        capture_output=True, text=True, timeout=SECONDS, check=False,
-    )  # fmt: skip
+        [needs("fish"), "--no-config", "-c", script, *lines],
+        cwd=place,
+        env=environment(place),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr
     answers = [{row.split("\t")[0] for row in part.splitlines() if row} for part in ran.stdout.split("=\n")]
     assert dict(zip(CASES, answers, strict=False)) == CASES
@@ -147,9 +157,14 @@ def test_nothing_heavy_is_loaded_to_complete(place: Path) -> None:
     )
     for line in ("l", "log cat 'my store' --topic t", "groups 'my store' -g b"):
         ran = subprocess.run(
-            [sys.executable, "-c", script, HEAVY], cwd=place, env=asking(place, line),
-            capture_output=True, text=True, timeout=SECONDS, check=False,
-        )  # fmt: skip
+            [sys.executable, "-c", script, HEAVY],
+            cwd=place,
+            env=asking(place, line),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
         assert (ran.returncode, ran.stderr) == (0, "")
         assert ran.stdout.startswith("plain,")
 
@@ -158,9 +173,13 @@ def test_nothing_heavy_is_loaded_to_complete(place: Path) -> None:
 def test_a_damaged_table_of_offsets_completes_nothing(place: Path, content: bytes) -> None:
     (place / "my store" / "config" / "consumerOffset.json").write_bytes(content)
     ran = subprocess.run(
-        ["slipstream"], cwd=place, env=asking(place, "groups 'my store' -g "),
-        capture_output=True, timeout=SECONDS, check=False,
-    )  # fmt: skip
+        ["slipstream"],
+        cwd=place,
+        env=asking(place, "groups 'my store' -g "),
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"\n", b"")
 
 

@@ -129,10 +129,12 @@ def test_a_service_starts_by_its_own_command_and_notifies_the_manager(tmp_path: 
             "brokerIP1=127.0.0.1\nbrokerIP2=127.0.0.1\nmetricsPromExporterPort=0\nmappedFileSizeCommitLog=1048576\n"
         )
     process = subprocess.Popen(
-        words_of(unit_of(folder / "slipstream.service")["Service"]["ExecStart"]), cwd="/",
+        words_of(unit_of(folder / "slipstream.service")["Service"]["ExecStart"]),
+        cwd="/",
         env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "3000000"},
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
     try:
         said: list[str] = []
         while len(said) < 4 or not any(line.startswith("READY=1") for line in said):  # a slow start is a beat a second

@@ -99,9 +99,15 @@ def test_what_cannot_be_is_refused_in_one_line(
     arguments: tuple[str, ...], code: int, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, value in {"AWS_EC2_METADATA_DISABLED": "true", "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s",
-                        "AWS_REGION": "x", "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ALLOW_HTTP": "true"}.items():
-        monkeypatch.setenv(name, value)  # fmt: skip
+    for name, value in {
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ACCESS_KEY_ID": "k",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_REGION": "x",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+        "AWS_ALLOW_HTTP": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
     lake = Lake(tmp_path, "delta")
     lake.fill(3)
     ran = run("lake", lake.store.root, *arguments, "--once")

@@ -124,9 +124,7 @@ def test_a_closed_descriptor_is_never_the_brokers_memory(broker: LocalBroker, cl
     words = [sys.executable, "-m", "tools.cli", *PRODUCE, str(broker.store), "--topic", topic]
     script = " ".join([*map(shlex.quote, words), *closed])
     given = b"a line\n"
-    ran = subprocess.run(
-        ["sh", "-c", script], input=given, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
-    )
+    ran = subprocess.run(["sh", "-c", script], input=given, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
     assert ran.returncode == 0, ran.stderr
     assert bodies(broker, topic) == ([] if "<&-" in closed else [b"a line"])
     if "<&-" in closed:

@@ -14,9 +14,13 @@ from ipc.module_names import PACKAGES, SOURCES
 
 def _slipstream(kernels: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tools.cli", *arguments], env={**os.environ, "NUMBA_CACHE_DIR": str(kernels)},
-        capture_output=True, text=True, check=True, timeout=1500,
-    )  # fmt: skip
+        [sys.executable, "-m", "tools.cli", *arguments],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(kernels)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=1500,
+    )
 
 
 def _kernels() -> Iterator[tuple[str, str]]:
@@ -44,7 +48,10 @@ def test_removing_where_there_is_nothing_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     told = subprocess.run(
         [sys.executable, "-m", "tools.cli", "warm", "--remove"],
-        check=False, capture_output=True, text=True, timeout=300,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
         env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "file" / "kernels")},
-    )  # fmt: skip
+    )
     assert (told.returncode, told.stdout) == (0, "removed 0 folders of kernels\n")

@@ -138,16 +138,43 @@ def rendered(status: HaStatus) -> str:
 
 def test_what_keeps_replicas_back_is_shown() -> None:
     slow = ConnectionStatus(
-        slot=0, peer="10.0.0.2:5000", state="TRANSFER", slave_request_offset=0, next_transfer_offset=9_000,
-        slave_ack_offset=4_000, lag_bytes=6_000, lag_seconds=2.5, transferred_bytes=9_000, acks_rejected=1,
-        connected_seconds=60.0, silent_seconds=0.1, reason="BEHIND", in_sync=False, acked_bytes_per_second=3 << 20,
-    )  # fmt: skip
+        slot=0,
+        peer="10.0.0.2:5000",
+        state="TRANSFER",
+        slave_request_offset=0,
+        next_transfer_offset=9_000,
+        slave_ack_offset=4_000,
+        lag_bytes=6_000,
+        lag_seconds=2.5,
+        transferred_bytes=9_000,
+        acks_rejected=1,
+        connected_seconds=60.0,
+        silent_seconds=0.1,
+        reason="BEHIND",
+        in_sync=False,
+        acked_bytes_per_second=3 << 20,
+    )
     gone = EndedStatus("10.0.0.3:6000", "DIVERGED", "REQUEST_ABOVE_END", "compare both logs", 77, 3.0)
     client = ClientStatus("READY", "-", 0, None, 31, "NO_LISTENER", "is the master running")
     status = HaStatus(
-        "/s", "c", "a", "SYNC_MASTER", "5", "RUNNING", 10_000, 0, 4_000, 0, 2, 7, [slow], [gone],
-        {"REQUEST_ABOVE_END": 3}, client, {"NO_LISTENER": 12},
-    )  # fmt: skip
+        "/s",
+        "c",
+        "a",
+        "SYNC_MASTER",
+        "5",
+        "RUNNING",
+        10_000,
+        0,
+        4_000,
+        0,
+        2,
+        7,
+        [slow],
+        [gone],
+        {"REQUEST_ABOVE_END": 3},
+        client,
+        {"NO_LISTENER": 12},
+    )
     out = rendered(status)
     lines = [line.split() for line in out.splitlines()]
     for line in (

@@ -69,9 +69,7 @@ def kill(board: Board, role: str) -> None:
 def test_counts_are_what_was_sent_on_master_and_slave(pair: tuple[LocalBroker, LocalBroker], tmp_path: Path) -> None:
     master, _slave = pair
     command = [sys.executable, "-m", "tests.harness.appender", str(master.store)]
-    producers = [
-        subprocess.Popen([*command, f"p{k}", str(EACH), str(tmp_path / f"out{k}")]) for k in range(PRODUCERS)
-    ]
+    producers = [subprocess.Popen([*command, f"p{k}", str(EACH), str(tmp_path / f"out{k}")]) for k in range(PRODUCERS)]
     boards = [board_of(broker) for broker in pair]
     for goal in (200, 600, 1200):
         await_offset(boards[0], "put_messages", goal)

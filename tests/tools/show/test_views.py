@@ -83,17 +83,33 @@ def lines_of(status: Status, width: int = 80) -> list[str]:
 def status_of(role: str = "SYNC_MASTER", **given: Any) -> Status:
     cursors = {"max_physical_offset": 10_000, "flushed_offset": 9_500}
     return Status(
-        store="/s", broker_name="a", role=role, flush_disk_type="SYNC_FLUSH", state="RUNNING", pid=1,
-        ha_listen_port=2, cursors=cursors, **given,
-    )  # fmt: skip
+        store="/s",
+        broker_name="a",
+        role=role,
+        flush_disk_type="SYNC_FLUSH",
+        state="RUNNING",
+        pid=1,
+        ha_listen_port=2,
+        cursors=cursors,
+        **given,
+    )
 
 
 def connection(slot: int = 0, **given: Any) -> ConnectionStatus:
     usual = {
-        "slot": slot, "peer": f"127.0.0.1:{5000 + slot}", "state": "TRANSFER", "slave_request_offset": 0,
-        "next_transfer_offset": 9_000, "slave_ack_offset": 4_000, "lag_bytes": 6_000, "lag_seconds": 2.5,
-        "transferred_bytes": 9_000, "acks_rejected": 1, "connected_seconds": 60.0, "silent_seconds": 0.1,
-    }  # fmt: skip
+        "slot": slot,
+        "peer": f"127.0.0.1:{5000 + slot}",
+        "state": "TRANSFER",
+        "slave_request_offset": 0,
+        "next_transfer_offset": 9_000,
+        "slave_ack_offset": 4_000,
+        "lag_bytes": 6_000,
+        "lag_seconds": 2.5,
+        "transferred_bytes": 9_000,
+        "acks_rejected": 1,
+        "connected_seconds": 60.0,
+        "silent_seconds": 0.1,
+    }
     return ConnectionStatus(**{**usual, **given})
 
 
@@ -111,10 +127,18 @@ def test_a_slave_shows_its_master() -> None:
 
 
 def process(number: int, **given: Any) -> ProcessStatus:
-    return ProcessStatus(**{
-        "role": f"front.{number}", "pid": 4_000_000 + number, "restarts": 0, "heartbeat_age_seconds": 0.1,
-        "cpu_percent": 1.0, "rss_bytes": 1, "pss_bytes": 1, **given,
-    })  # fmt: skip
+    return ProcessStatus(
+        **{
+            "role": f"front.{number}",
+            "pid": 4_000_000 + number,
+            "restarts": 0,
+            "heartbeat_age_seconds": 0.1,
+            "cpu_percent": 1.0,
+            "rss_bytes": 1,
+            "pss_bytes": 1,
+            **given,
+        }
+    )
 
 
 def test_what_is_wrong_comes_first_with_what_to_type() -> None:

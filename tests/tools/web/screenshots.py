@@ -68,8 +68,12 @@ def main() -> int:
     with ExitStack() as stack:
         running = stack.enter_context(browser())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-demo-")))
-        keys = {"brokerName": "orders-a", "brokerClusterName": "demo", "mappedFileSizeCommitLog": 8 << 20,
-                "haSlaveFallbehindMax": 1 << 20}
+        keys = {
+            "brokerName": "orders-a",
+            "brokerClusterName": "demo",
+            "mappedFileSizeCommitLog": 8 << 20,
+            "haSlaveFallbehindMax": 1 << 20,
+        }
         master = stack.enter_context(LocalBroker(folder / "demo" / "master", **keys))
         slave = stack.enter_context(
             LocalBroker(
@@ -156,9 +160,16 @@ def message_of(console: ServedConsole) -> tuple[str, str, str, str]:
 
 
 def picture(
-    running: Browser, console: ServedConsole, target: Path, name: str, path: str, complete: str, first: str,
-    width: int, scheme: str,
-) -> Path:  # fmt: skip
+    running: Browser,
+    console: ServedConsole,
+    target: Path,
+    name: str,
+    path: str,
+    complete: str,
+    first: str,
+    width: int,
+    scheme: str,
+) -> Path:
     """One page, as high as it is up to a bound."""
     with window(running, width, scheme) as watched:
         page, origin = watched.page, f"http://127.0.0.1:{console.port}"

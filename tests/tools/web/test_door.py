@@ -113,8 +113,9 @@ def test_above_the_limit_the_oldest_of_the_busiest_address_is_closed() -> None:
 def test_numbers_that_a_browser_cannot_hold_are_texts() -> None:
     value = {"a": [NUMBER_MAX, NUMBER_MAX + 1, -NUMBER_MAX - 1], "b": (True, 1.5, None, {"c": (1 << 63) - 1})}
     assert json.loads(text_of(value)) == {
-        "a": [NUMBER_MAX, "9007199254740992", "-9007199254740992"], "b": [True, 1.5, None, {"c": str((1 << 63) - 1)}],
-    }  # fmt: skip
+        "a": [NUMBER_MAX, "9007199254740992", "-9007199254740992"],
+        "b": [True, 1.5, None, {"c": str((1 << 63) - 1)}],
+    }
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no JavaScript here")
@@ -125,9 +126,13 @@ def test_the_pages_show_them_to_the_last_digit() -> None:
     console.log(JSON.stringify(all.map(count)));
     """
     shown = subprocess.run(
-        ["node", "--input-type=module", "-e", script], cwd=STATIC / "js", capture_output=True, text=True, timeout=60,
+        ["node", "--input-type=module", "-e", script],
+        cwd=STATIC / "js",
+        capture_output=True,
+        text=True,
+        timeout=60,
         check=True,
-    )  # fmt: skip
+    )
     assert json.loads(shown.stdout) == [
         "9,223,372,036,854,775,807", "-9,007,199,254,740,993", "9,007,199,254,740,991", "2", "\u2013", "12a", "1" * 99,
     ]  # fmt: skip

@@ -51,10 +51,13 @@ def console(
     with (
         LocalBroker(folder / "master", mappedFileSizeCommitLog=1 << 20) as master,
         LocalBroker(
-            folder / "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address,
+            folder / "slave",
+            brokerRole="SLAVE",
+            brokerId=1,
+            haMasterAddress=master.ha_address,
             mappedFileSizeCommitLog=1 << 20,
         ) as slave,
-    ):  # fmt: skip
+    ):
         with Producer(master.store, timeout=120.0) as producer:
             for number in range(200):
                 producer.send("orders", f'{{"order": {number}}}'.encode(), keys=f"A-{number}", tags="new")
@@ -186,9 +189,7 @@ def test_nothing_is_lost_at_any_width_between_whatever_the_names(
         check_quiet(watched, console)
 
 
-def test_axe_finds_what_is_wrong_and_a_page_without_a_token_whole(
-    chromium: Browser, console: ServedConsole
-) -> None:
+def test_axe_finds_what_is_wrong_and_a_page_without_a_token_whole(chromium: Browser, console: ServedConsole) -> None:
     with window(chromium, 360, "dark") as watched:
         watched.page.goto(f"{origin_of(console)}/")
         watched.page.locator("main.alone").wait_for()

@@ -102,9 +102,16 @@ def test_messages_are_looked_for_in_every_way(console: ServedConsole, log: Small
 def test_a_search_has_bounds_and_refuses_what_makes_no_sense(console: ServedConsole) -> None:
     assert len(offsets(asked(console, f"search?by=key&value=all&limit={LIMIT_MAX}"))) == LIMIT_MAX
     for wrong in (
-        "by=nothing", "by=key", f"by=key&value={'x' * 600}", "by=queue&value=1", "by=offset&value=x", "limit=51",
-        "by=time&topic=orders&value=yesterday", f"by=offset&value={'9' * 30}", "by=queue&topic=orders&queue=-1&value=0",
-    ):  # fmt: skip
+        "by=nothing",
+        "by=key",
+        f"by=key&value={'x' * 600}",
+        "by=queue&value=1",
+        "by=offset&value=x",
+        "limit=51",
+        "by=time&topic=orders&value=yesterday",
+        f"by=offset&value={'9' * 30}",
+        "by=queue&topic=orders&queue=-1&value=0",
+    ):
         answer = console.ask(f"/api/search?{wrong}")
         assert answer.status == 400 and answer.json["error"], wrong
     for strange in ("topic=../../etc", "topic=%00", "topic=..", f"topic={'t' * 500}"):
@@ -156,9 +163,15 @@ def test_a_body_is_decoded_by_a_schema_and_no_schema_makes_it_endless(console: S
         "fields": [{"name": "e", "type": empty}, {"name": "a", "type": {"type": "array", "items": "E"}}],
     }
     for schema in (
-        "", "nonsense", "7", '"string"', json.dumps({"type": "array", "items": "null"}), json.dumps(nothing), "[" * 500,
+        "",
+        "nonsense",
+        "7",
+        '"string"',
+        json.dumps({"type": "array", "items": "null"}),
+        json.dumps(nothing),
+        "[" * 500,
         json.dumps({"type": "fixed", "name": "f", "size": 1 << 60}),
-    ):  # fmt: skip
+    ):
         refused = console.post("/api/avro", {"offset": avro, "schema": schema})
         assert refused.status == 400 and refused.json["error"], schema
     assert console.post("/api/avro", {"offset": large, "schema": '"bytes"'}).status == 400

@@ -59,7 +59,7 @@ def compiled(directory: Path, source: Path = SENDS) -> Path:
 
 def send(
     program: Path, port: int, sending: Sending, topic: str, warm: int, messages: int, cpu_seconds: Callable[[], float]
-) -> Sent:  # fmt: skip
+) -> Sent:
     """Have it send; the broker's clock of CPU time is read around what is measured. Raises RuntimeError."""
     command = [
         str(program), "127.0.0.1", str(port), str(sending.connections), str(sending.in_flight), str(sending.size),

@@ -39,11 +39,17 @@ class _Waiting:
         place = {"topic": self._topic, "queueId": str(self._number % QUEUES)}
         answer = await self._connection.need(RequestCode.GET_MAX_OFFSET, place)
         self._pull = {
-            **place, "consumerGroup": self._group, "queueOffset": (answer.ext_fields or {})["offset"],
-            "maxMsgNums": "32", "sysFlag": str(SUBSCRIPTION_FLAG | SUSPEND_FLAG), "commitOffset": "0",
-            "suspendTimeoutMillis": str(SUSPEND_MS), "subscription": EVERYTHING, "subVersion": "1",
+            **place,
+            "consumerGroup": self._group,
+            "queueOffset": (answer.ext_fields or {})["offset"],
+            "maxMsgNums": "32",
+            "sysFlag": str(SUBSCRIPTION_FLAG | SUSPEND_FLAG),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(SUSPEND_MS),
+            "subscription": EVERYTHING,
+            "subVersion": "1",
             "expressionType": "TAG",
-        }  # fmt: skip
+        }
 
     async def stay(self) -> None:
         """Hold the pull and send heartbeats until cancelled."""

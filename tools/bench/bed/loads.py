@@ -28,9 +28,14 @@ class Load(NamedTuple):
 
 
 def run_load(
-    store: Path, work: str, size: int, messages: int, producers: int = 1, cpus: str = "",
+    store: Path,
+    work: str,
+    size: int,
+    messages: int,
+    producers: int = 1,
+    cpus: str = "",
     clock: Callable[[], float] = lambda: 0.0,
-) -> Load:  # fmt: skip
+) -> Load:
     """Let `producers` processes append `messages` together, bodies of `size` bytes. Raises RuntimeError.
 
     `clock` is called when all of them are ready, and when all have ended.

@@ -68,7 +68,7 @@ def read_backlog(program: Path, port: int, topic: str, cpu_seconds: Callable[[],
 
 def push(
     program: Path, port: int, topic: str, messages: int, interval_us: int, cpu_seconds: Callable[[], float]
-) -> Pushed:  # fmt: skip
+) -> Pushed:
     """Send one message each `interval_us`, and follow them."""
     process = _started(program, port, topic, "push", str(messages), str(interval_us))
     report, spent = _worked(process, cpu_seconds)

@@ -60,9 +60,7 @@ class _RealProcess:
         self.port, self.pid, self._kind = port, 0, kind
         command = [sys.executable, str(folder / "peer.py"), kind, "--version", version, "--home", str(home)]
         home.mkdir(parents=True, exist_ok=True)
-        self._process = subprocess.Popen(
-            [*command, "--port", str(port), *arguments], stdout=subprocess.PIPE, text=True
-        )  # fmt: skip
+        self._process = subprocess.Popen([*command, "--port", str(port), *arguments], stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Self:
         assert self._process.stdout is not None
@@ -89,14 +87,19 @@ class RealBroker(_RealProcess):
     """
 
     def __init__(
-        self, folder: Path, version: str, home: Path, port: int, *, role: str = "ASYNC_MASTER", number: int = 0,
+        self,
+        folder: Path,
+        version: str,
+        home: Path,
+        port: int,
+        *,
+        role: str = "ASYNC_MASTER",
+        number: int = 0,
         **keys: object,
-    ) -> None:  # fmt: skip
+    ) -> None:
         sets = [word for name, value in keys.items() for word in ("--set", f"{name}={value}")]
         of_pair = ("--role", role, "--id", str(number))
-        super().__init__(
-            folder, "broker", version, home, port, "--default-sizes", "--heap", "1g", *of_pair, *sets
-        )  # fmt: skip
+        super().__init__(folder, "broker", version, home, port, "--default-sizes", "--heap", "1g", *of_pair, *sets)
 
 
 class RealNameServer(_RealProcess):

@@ -75,10 +75,17 @@ class SparseStore:
     def _record(self, number: int, place: int) -> bytes:
         topic, queue_id = self.queue(number % self.queues)
         return encode(
-            topic=topic, body=BODY, queue_id=queue_id, queue_offset=number // self.queues,
-            physical_offset=place, store_host=HOST, born_host=HOST,
-            born_timestamp_ms=self.ms(number), store_timestamp_ms=self.ms(number), properties=PROPERTIES,
-        )  # fmt: skip
+            topic=topic,
+            body=BODY,
+            queue_id=queue_id,
+            queue_offset=number // self.queues,
+            physical_offset=place,
+            store_host=HOST,
+            born_host=HOST,
+            born_timestamp_ms=self.ms(number),
+            store_timestamp_ms=self.ms(number),
+            properties=PROPERTIES,
+        )
 
     def write(self) -> SparseStore:
         """Make its files; a directory that is there has to be empty."""

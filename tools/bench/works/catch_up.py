@@ -80,8 +80,9 @@ def _beside_rocketmq(theirs: CaughtUp, ours: Run) -> tuple[list[Figure], list[Ra
     figures = [Figure(work, peer, theirs.mib_per_s, "MiB/s")]
     ratios = [Ratio(work, ours.mib_per_s, theirs.mib_per_s, peer, 6.0)]
     for end, own, spent in (
-        ("master", ours.master_cpu_s, theirs.master_cpu_s), ("slave", ours.slave_cpu_s, theirs.slave_cpu_s)
-    ):  # fmt: skip
+        ("master", ours.master_cpu_s, theirs.master_cpu_s),
+        ("slave", ours.slave_cpu_s, theirs.slave_cpu_s),
+    ):
         per_gib, of_end = spent / (theirs.mib * MIB / GIB), f"CPU seconds a GiB caught up, {end}"
         figures.append(Figure(of_end, peer, per_gib, "s/GiB"))
         ratios.append(Ratio(of_end, own, per_gib, peer, 0.5, more_is_better=False))

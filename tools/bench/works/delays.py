@@ -138,20 +138,40 @@ async def _late_ms(starting: Starting, home: Path) -> list[float]:
 def _delayed() -> dict[str, str]:
     texts = property_string.format({DELAY: "1", WAIT: "true"}).decode()
     return {
-        "a": GROUP, "b": TOPIC, "c": AUTO_CREATE_TOPIC, "d": str(QUEUES), "e": "0", "f": "0",
-        "g": str(time.time_ns() // 1_000_000), "h": "0", "i": texts, "j": "0", "k": "false", "m": "false",
-    }  # fmt: skip
+        "a": GROUP,
+        "b": TOPIC,
+        "c": AUTO_CREATE_TOPIC,
+        "d": str(QUEUES),
+        "e": "0",
+        "f": "0",
+        "g": str(time.time_ns() // 1_000_000),
+        "h": "0",
+        "i": texts,
+        "j": "0",
+        "k": "false",
+        "m": "false",
+    }
 
 
 async def _lateness(connection: Connection) -> list[float]:
     """A message is due so long after it was sent: its producer's clock is the broker's."""
     late: list[float] = []
     while len(late) < TRICKLE:
-        answer = await connection.need(RequestCode.PULL_MESSAGE, {
-            **_place(0), "consumerGroup": GROUP, "queueOffset": str(len(late)), "maxMsgNums": "32",
-            "sysFlag": str(SUBSCRIPTION_FLAG), "commitOffset": "0", "suspendTimeoutMillis": "0",
-            "subscription": EVERYTHING, "subVersion": "0", "expressionType": "TAG",
-        })  # fmt: skip
+        answer = await connection.need(
+            RequestCode.PULL_MESSAGE,
+            {
+                **_place(0),
+                "consumerGroup": GROUP,
+                "queueOffset": str(len(late)),
+                "maxMsgNums": "32",
+                "sysFlag": str(SUBSCRIPTION_FLAG),
+                "commitOffset": "0",
+                "suspendTimeoutMillis": "0",
+                "subscription": EVERYTHING,
+                "subVersion": "0",
+                "expressionType": "TAG",
+            },
+        )
         for message in messages_of(answer.body):
             late.append(message.store_timestamp_ms - message.born_timestamp_ms - SHORT_MS)
     return late
@@ -159,14 +179,15 @@ async def _lateness(connection: Connection) -> list[float]:
 
 def _report(
     compat: str, bursts: dict[str, Burst], late_ms: dict[str, list[float]], figures: list[Figure], ratios: list[Ratio]
-) -> None:  # fmt: skip
+) -> None:
     due, lone = f"delays, {compat}: {MESSAGES:,} due together", f"delays, {compat}: one by one"
     for side, burst in bursts.items():
         late, p99 = median(late_ms[side]), late_ms[side][-1 - TRICKLE // 100]
         print(
             f"{due}: {side}: {burst.per_second:,.0f} messages/s, {burst.cpu_us:.1f} us CPU; "
-            f"{late:.0f} ms late, p99 {p99:.0f} ms", file=sys.stderr,
-        )  # fmt: skip
+            f"{late:.0f} ms late, p99 {p99:.0f} ms",
+            file=sys.stderr,
+        )
         figures.append(Figure(due, side, burst.per_second, "messages/s", note=f"{burst.cpu_us:.1f} us CPU a message"))
         figures.append(Figure(lone, side, late, "ms late", p99))
     ours, late = bursts["slipstream"], median(late_ms["slipstream"])

@@ -89,9 +89,7 @@ def measure(directory: Path, _peers: Peers, rocketmq: Path | None, repeat: int) 
     return figures, ratios
 
 
-def _compare(
-    compat: str, repeat: int, sides: dict[str, Side], figures: list[Figure], ratios: list[Ratio]
-) -> None:  # fmt: skip
+def _compare(compat: str, repeat: int, sides: dict[str, Side], figures: list[Figure], ratios: list[Ratio]) -> None:
     for side in sides.values():
         side.warm()
         side.fill()

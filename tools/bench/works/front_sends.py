@@ -22,9 +22,15 @@ from tools.bench.bed.rocketmq import RealBroker, RealNameServer
 from tools.common.local_broker import LocalBroker, free_port
 
 LOADS = (
-    Sending(1, 1, 128), Sending(1, 1, 1024), Sending(16, 1, 128), Sending(16, 1, 1024), Sending(64, 4, 128),
-    Sending(64, 4, 1024), Sending(64, 4, 1024, form="binary"), Sending(16, 1, 128, batch=32),
-)  # fmt: skip
+    Sending(1, 1, 128),
+    Sending(1, 1, 1024),
+    Sending(16, 1, 128),
+    Sending(16, 1, 1024),
+    Sending(64, 4, 128),
+    Sending(64, 4, 1024),
+    Sending(64, 4, 1024, form="binary"),
+    Sending(16, 1, 128, batch=32),
+)
 FLUSHED = (Sending(16, 1, 1024), Sending(64, 4, 1024))
 REPLICATED = (Sending(1, 1, 1024), Sending(16, 1, 1024), Sending(64, 4, 1024))
 SECONDS_ALONE, SECONDS = 8_000, 60_000  # messages of a load with one in flight, and of the others
@@ -48,17 +54,24 @@ def measure(directory: Path, _peers: Peers, rocketmq: Path | None, repeat: int) 
 
 
 def _measure_replicated(
-    directory: Path, program: Path, compat: str, rocketmq: Path | None, repeat: int, figures: list[Figure],
+    directory: Path,
+    program: Path,
+    compat: str,
+    rocketmq: Path | None,
+    repeat: int,
+    figures: list[Figure],
     ratios: list[Ratio],
-) -> None:  # fmt: skip
+) -> None:
     """A SYNC_MASTER with a slave that it waits for, CPU of the master alone."""
     home = directory / f"front-sends-pairs-{compat}"
     waits: dict[str, Any] = {"inSyncReplicas": 2} if compat == "5" else {}
     with ExitStack() as brokers:
         ours = brokers.enter_context(LocalBroker(home / "ours", compat=compat, brokerRole="SYNC_MASTER", **waits))
-        brokers.enter_context(LocalBroker(
-            home / "our-slave", compat=compat, brokerRole="SLAVE", brokerId=1, haMasterAddress=ours.ha_address
-        ))  # fmt: skip
+        brokers.enter_context(
+            LocalBroker(
+                home / "our-slave", compat=compat, brokerRole="SLAVE", brokerId=1, haMasterAddress=ours.ha_address
+            )
+        )
         sides = {"slipstream": (ours.port, ours.process.pid)}
         if rocketmq is not None:
             theirs = _real_pair(brokers, rocketmq, compat, home, waits)
@@ -67,9 +80,7 @@ def _measure_replicated(
     shutil.rmtree(home)
 
 
-def _real_pair(
-    brokers: ExitStack, rocketmq: Path, compat: str, home: Path, waits: dict[str, Any]
-) -> RealBroker:  # fmt: skip
+def _real_pair(brokers: ExitStack, rocketmq: Path, compat: str, home: Path, waits: dict[str, Any]) -> RealBroker:
     """Return RocketMQ's master with a slave: 4.9 needs the master's address as a setting, 5.x a name server."""
     port = free_port()
     names: dict[str, Any] = {"haMasterAddress": f"127.0.0.1:{port + 1}"}
@@ -78,17 +89,24 @@ def _real_pair(
         names = {"namesrvAddr": f"127.0.0.1:{server.port}"}
     master = brokers.enter_context(
         RealBroker(rocketmq, compat, home / "theirs", port, role="SYNC_MASTER", **waits, **names)
-    )  # fmt: skip
+    )
     brokers.enter_context(
         RealBroker(rocketmq, compat, home / "their-slave", free_port(), role="SLAVE", number=1, **names)
-    )  # fmt: skip
+    )
     return master
 
 
 def _measure_pair(
-    directory: Path, program: Path, compat: str, flush: str, loads: tuple[Sending, ...], rocketmq: Path | None,
-    repeat: int, figures: list[Figure], ratios: list[Ratio],
-) -> None:  # fmt: skip
+    directory: Path,
+    program: Path,
+    compat: str,
+    flush: str,
+    loads: tuple[Sending, ...],
+    rocketmq: Path | None,
+    repeat: int,
+    figures: list[Figure],
+    ratios: list[Ratio],
+) -> None:
     home = directory / f"front-sends-{compat}-{flush}"
     with LocalBroker(home / "ours", compat=compat, flushDiskType=flush) as ours:
         sides = {"slipstream": (ours.port, ours.process.pid)}
@@ -113,9 +131,15 @@ def _warm(program: Path, port: int) -> None:
 
 
 def _compare(
-    program: Path, compat: str, flush: str, loads: tuple[Sending, ...], repeat: int,
-    sides: dict[str, tuple[int, int]], figures: list[Figure], ratios: list[Ratio],
-) -> None:  # fmt: skip
+    program: Path,
+    compat: str,
+    flush: str,
+    loads: tuple[Sending, ...],
+    repeat: int,
+    sides: dict[str, tuple[int, int]],
+    figures: list[Figure],
+    ratios: list[Ratio],
+) -> None:
     for port, _pid in sides.values():
         _warm(program, port)
     for sending in loads:
@@ -130,9 +154,7 @@ def _compare(
         _report(f"sends, {compat}, {flush}: {sending}", sending, medians, figures, ratios)
 
 
-def _report(
-    work: str, sending: Sending, medians: dict[str, Sent], figures: list[Figure], ratios: list[Ratio]
-) -> None:  # fmt: skip
+def _report(work: str, sending: Sending, medians: dict[str, Sent], figures: list[Figure], ratios: list[Ratio]) -> None:
     for side, sent in medians.items():
         note = f"{sent.per_second:,.0f} messages/s, p50 {sent.p50_us:,.0f} us, p99 {sent.p99_us:,.0f} us"
         print(f"{work}: {side}: {sent.cpu_us:.1f} us CPU, {note}", file=sys.stderr)

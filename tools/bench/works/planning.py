@@ -94,7 +94,9 @@ KINDS: dict[str, Callable[[SparseStore], list[Any]]] = {
     "a time of every queue": lambda store: _plan(store, startingOffsetsByTimestamp=_by_queue(store, _middle(store))),
     "a time of all": lambda store: _plan(store, startingTimestamp=str(_middle(store))),
     "a pattern between times": lambda store: _plan(
-        store, subscribePattern="orders-.*", startingTimestamp=str(_middle(store)),
+        store,
+        subscribePattern="orders-.*",
+        startingTimestamp=str(_middle(store)),
         endingTimestamp=str(_middle(store) + 3_600_000),
     ),
     "a key": lambda store: _plan(store, keys="k"),
@@ -107,7 +109,7 @@ KINDS: dict[str, Callable[[SparseStore], list[Any]]] = {
     "a stream": _stream,
     "a stream from a time": lambda store: _stream(store, startingTimestamp=str(_middle(store))),
     "a stream of small batches": lambda store: _stream(store, maxOffsetsPerTrigger=str(ROWS_A_BATCH)),
-}  # fmt: skip
+}
 BESIDE_A_BROKER = "everything", "all topics by a pattern", "a stream"
 
 

@@ -59,6 +59,7 @@ def _task_ms(directory: Path, repeat: int) -> float:
     store = SparseStore(directory / "tasks", TASKS, TASKS).write()
     spark = spark_bridge.session("slipstream bench", master=f"local[{CPUS}]")
     try:
+
         def count() -> int:
             return int(spark_bridge.read(spark, store.root, columns=["queueId"]).count())
 

@@ -31,8 +31,10 @@ def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
         root = scratch / f"scan-{body_bytes}"
         records = LogWriter(root, SEGMENT_BYTES, (body_bytes, body_bytes)).write(SEGMENTS)
         ways: Mapping[str, Callable[[Path], int]] = {
-            "polars, fixed columns": _polars, "DuckDB, fixed columns": _duckdb, "bodies, copied": _bodies,
-        }  # fmt: skip
+            "polars, fixed columns": _polars,
+            "DuckDB, fixed columns": _duckdb,
+            "bodies, copied": _bodies,
+        }
         taken: dict[str, list[float]] = {"mmap read": [], **{way: [] for way in ways}}
         read_through(root)  # the page cache
         for _ in range(repeat):

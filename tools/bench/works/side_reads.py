@@ -57,9 +57,7 @@ def _of_spark(mib: int, repeat: int, console: Console, scratch: Path) -> tuple[l
     spark = spark_bridge.session("side reads", **{"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4"})
     try:
         spark_bridge.read(spark, root, columns=COLUMNS).write.mode("overwrite").parquet(copy)
-        sides = [
-            _ours(spark, root, SIDE, columnarSidecar=True), _ours(spark, root, PLAIN), _of_parquet(spark, copy)
-        ]  # fmt: skip
+        sides = [_ours(spark, root, SIDE, columnarSidecar=True), _ours(spark, root, PLAIN), _of_parquet(spark, copy)]
         ask_in_turn(sides, repeat, console)
     finally:
         spark.stop()

@@ -152,9 +152,7 @@ def kafka_side(spark: SparkSession, address: str) -> Side:
             SUM: lambda: _sum(everything(), "offset"),
             TOPIC_LENGTHS: by_queue,
             TOPIC_BODIES: by_queue,
-            FIVE: lambda: _discard(
-                everything().select("topic", "partition", "offset", "timestamp", "value")
-            ),
+            FIVE: lambda: _discard(everything().select("topic", "partition", "offset", "timestamp", "value")),
         },
     )
 

@@ -35,11 +35,14 @@ def measure(directory: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
         shutil.rmtree(home)
     figures = [
         Figure(
-            f"SYNC_FLUSH put 128 B, {producers} producer(s)", "slipstream", statistics.median(series), "msg/s",
+            f"SYNC_FLUSH put 128 B, {producers} producer(s)",
+            "slipstream",
+            statistics.median(series),
+            "msg/s",
             note=f"p50 {statistics.median(medians[producers]):,.0f} us, "
             f"{statistics.median(grouped[producers]):.1f} messages each fdatasync",
         )
         for producers, series in rates.items()
-    ]  # fmt: skip
+    ]
     one, many = (statistics.median(rates[producers]) for producers in MESSAGES)
     return figures, [Ratio(f"SYNC_FLUSH, {PRODUCERS} producers", many, one, "1 producer", GOAL)]

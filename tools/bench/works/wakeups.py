@@ -76,17 +76,23 @@ def measure(directory: Path, _repeat: int) -> tuple[list[Figure], list[Ratio]]:
             _report(work, looks[-1], messages, way, figures, ratios)
 
         run_load(master.store, "sync", SIZE, 1000)
-        count("local send", MESSAGES, REPLICATED, lambda look: run_load(
-            master.store, "sync", SIZE, MESSAGES, clock=look
-        ))  # fmt: skip
+        count(
+            "local send", MESSAGES, REPLICATED, lambda look: run_load(master.store, "sync", SIZE, MESSAGES, clock=look)
+        )
         one = Sending(1, 1, SIZE)
-        count("client's send", MESSAGES, SENT, lambda look: send(
-            sends, master.port, one, SENT_TOPIC, MESSAGES // 10, MESSAGES, look
-        ))  # fmt: skip
+        count(
+            "client's send",
+            MESSAGES,
+            SENT,
+            lambda look: send(sends, master.port, one, SENT_TOPIC, MESSAGES // 10, MESSAGES, look),
+        )
         send(sends, master.port, one, PUSHED_TOPIC, 0, 100, lambda: 0.0)
-        count("held pull and send", PUSHES, PUSHED, lambda look: push(
-            pulls, master.port, PUSHED_TOPIC, PUSHES, PUSH_US, look
-        ))  # fmt: skip
+        count(
+            "held pull and send",
+            PUSHES,
+            PUSHED,
+            lambda look: push(pulls, master.port, PUSHED_TOPIC, PUSHES, PUSH_US, look),
+        )
         time.sleep(SETTLE_SECONDS)
         watch.begin()
         began = time.monotonic()
@@ -98,7 +104,7 @@ def measure(directory: Path, _repeat: int) -> tuple[list[Figure], list[Ratio]]:
 
 def _report(
     work: str, taken: dict[str, Spent], messages: int, way: set[str], figures: list[Figure], ratios: list[Ratio]
-) -> None:  # fmt: skip
+) -> None:
     """A line for each process, and the one off the way that wakes most."""
     for name, of in taken.items():
         note = f"{of.cpu_seconds / messages * 1e6:.2f} us CPU" + (", on the way" if name in way else "")

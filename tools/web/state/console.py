@@ -23,9 +23,14 @@ class Console:
     """State of one `slipstream web`."""
 
     def __init__(
-        self, stores: Sequence[Watched], name_servers: str = "", how: RenewedContext | None = None,
-        *, tls_config: str | None = None, may_digest: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        stores: Sequence[Watched],
+        name_servers: str = "",
+        how: RenewedContext | None = None,
+        *,
+        tls_config: str | None = None,
+        may_digest: bool = False,
+    ) -> None:
         """`how` to connect is what the file `tls_config` says, if there is one."""
         self.stores, self.name_servers, self.how, self.may_digest = stores, name_servers, how, may_digest
         self.streams, self.members = Streams(), Members(name_servers, how)

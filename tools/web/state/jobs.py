@@ -115,10 +115,12 @@ class Jobs:
         module = named("tools.web.job_process")
         path = os.pathsep.join(filter(None, (str(IMPORTED_FROM), os.environ.get("PYTHONPATH"))))
         return subprocess.Popen(
-            [sys.executable, "-m", module, kind, os.fspath(store.path), self._name_servers], stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-m", module, kind, os.fspath(store.path), self._name_servers],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, **self._environment, "PYTHONPATH": path},
-        )  # fmt: skip
+        )
 
     def _follow(self, job: Job) -> None:
         assert job.process.stdout is not None

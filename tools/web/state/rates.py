@@ -26,8 +26,16 @@ class Rates:
             elapsed = now - at
             if elapsed >= APART_SECONDS:
                 self._last[store] = now, counts
-                self._rates[store] = {} if elapsed > FORGET_SECONDS else {
-                    topic: (max(0, messages - before[topic][0]) / elapsed, max(0, size - before[topic][1]) / elapsed)
-                    for topic, (messages, size) in counts.items() if topic in before
-                }  # fmt: skip
+                self._rates[store] = (
+                    {}
+                    if elapsed > FORGET_SECONDS
+                    else {
+                        topic: (
+                            max(0, messages - before[topic][0]) / elapsed,
+                            max(0, size - before[topic][1]) / elapsed,
+                        )
+                        for topic, (messages, size) in counts.items()
+                        if topic in before
+                    }
+                )
             return self._rates.get(store, {})

@@ -11,9 +11,11 @@ from tools.web.state.history import EVERY_SECONDS, MINUTES, curves_of
 def view(console: Console, _asked: Asked) -> Json:
     """Return the curves of all stores that have any."""
     return {
-        "now": wall_ms(), "minutes": MINUTES, "everySeconds": EVERY_SECONDS,
+        "now": wall_ms(),
+        "minutes": MINUTES,
+        "everySeconds": EVERY_SECONDS,
         "stores": [
             {"number": number, "label": console.stores[number].label, "curves": curves, "error": error}
             for number, curves, error in curves_of(console.sampling.histories)
         ],
-    }  # fmt: skip
+    }

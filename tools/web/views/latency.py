@@ -30,11 +30,15 @@ def view(_console: Console, asked: Asked) -> Json:
         if after.time_ms > before.time_ms
     ]
     return {
-        "since": _shown(latency_stats(whole), whole), "minute": _shown(latency_stats(minute), minute),
-        "bootMs": sampled.boot_ms, "role": figures.role, "putMessages": figures.put_messages,
-        "putRefused": figures.put_refused, "rates": rates[-RATES_MAX:],
+        "since": _shown(latency_stats(whole), whole),
+        "minute": _shown(latency_stats(minute), minute),
+        "bootMs": sampled.boot_ms,
+        "role": figures.role,
+        "putMessages": figures.put_messages,
+        "putRefused": figures.put_refused,
+        "rates": rates[-RATES_MAX:],
         "windows": {name: {"messages": one.messages, "bytes": one.bytes} for name, one in figures.rates.items()},
-    }  # fmt: skip
+    }
 
 
 def _with_longest(minute: Latencies) -> Latencies:

@@ -30,10 +30,14 @@ def view(_console: Console, asked: Asked) -> Json:
     record, inner, number = record_of(store, reader, asked)
     shown = record if inner is None or number is None else inner[number]
     return {
-        "message": _fields(shown), "size": record.size, "body": _forms(shown), "inner": number,
+        "message": _fields(shown),
+        "size": record.size,
+        "body": _forms(shown),
+        "inner": number,
         "batch": None if inner is None else [head(one) for one in inner[:INNER_MAX]],
-        "batchCount": None if inner is None else len(inner), "neighbours": _neighbours(store, reader, record),
-    }  # fmt: skip
+        "batchCount": None if inner is None else len(inner),
+        "neighbours": _neighbours(store, reader, record),
+    }
 
 
 def record_of(store: Watched, reader: LogReader, asked: Asked) -> tuple[Message, list[Message] | None, int | None]:
@@ -70,13 +74,18 @@ def _preview(message: Message) -> str:
 def _fields(message: Message) -> Json:
     destination = destination_of(message)
     return {
-        **head(message), "kind": kind_of(message).value, "properties": message.properties, "flag": message.flag,
-        "sysFlag": message.sys_flag, "bornMs": message.born_timestamp_ms,
+        **head(message),
+        "kind": kind_of(message).value,
+        "properties": message.properties,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornMs": message.born_timestamp_ms,
         "bornHost": f"{message.born_host.ip}:{message.born_host.port}",
-        "storeHost": f"{message.store_host.ip}:{message.store_host.port}", "reconsumeTimes": message.reconsume_times,
+        "storeHost": f"{message.store_host.ip}:{message.store_host.port}",
+        "reconsumeTimes": message.reconsume_times,
         "preparedTransactionOffset": message.prepared_transaction_offset,
         "destination": None if destination == (message.topic, message.queue_id) else "/".join(map(str, destination)),
-    }  # fmt: skip
+    }
 
 
 def _forms(message: Message) -> Json:
@@ -87,9 +96,15 @@ def _forms(message: Message) -> Json:
     if text is not None and len(body) <= TEXT_BYTES_MAX:
         parsed = _json_of(text)
     return {
-        "bytes": len(body), "storedBytes": len(message.body), "problem": problem, "text": text, "json": parsed,
-        "hex": hex_of(body[:HEX_BYTES_MAX]), "textCut": len(body) > TEXT_BYTES_MAX, "hexCut": len(body) > HEX_BYTES_MAX,
-    }  # fmt: skip
+        "bytes": len(body),
+        "storedBytes": len(message.body),
+        "problem": problem,
+        "text": text,
+        "json": parsed,
+        "hex": hex_of(body[:HEX_BYTES_MAX]),
+        "textCut": len(body) > TEXT_BYTES_MAX,
+        "hexCut": len(body) > HEX_BYTES_MAX,
+    }
 
 
 def _text_of(body: bytes, *, is_whole: bool) -> str | None:
@@ -133,10 +148,11 @@ def _neighbours(store: Watched, reader: LogReader, record: Message) -> Json:
         return {"logBefore": None, "logAfter": None, "queueBefore": None, "queueAfter": None}
     is_there = after is not None and after < reader.max_offset
     return {
-        "logBefore": offset_before(reader, record.physical_offset), "logAfter": after if is_there else None,
+        "logBefore": offset_before(reader, record.physical_offset),
+        "logAfter": after if is_there else None,
         "queueBefore": entries[0].physical_offset if entries[0] else None,
         "queueAfter": entries[1].physical_offset if entries[1] else None,
-    }  # fmt: skip
+    }
 
 
 def offset_before(reader: LogReader, offset: int) -> int | None:

@@ -30,9 +30,10 @@ def view(console: Console, _asked: Asked) -> Json:
     Each store by itself: what is wrong with one does not hide another.
     """
     return {
-        "now": wall_ms(), "stores": [_of_store(console, one) for one in console.stores],
+        "now": wall_ms(),
+        "stores": [_of_store(console, one) for one in console.stores],
         "members": console.members.known(),
-    }  # fmt: skip
+    }
 
 
 def _of_store(console: Console, watched: Watched) -> Json:
@@ -57,16 +58,25 @@ def _of_broker(running: extent.Running, watched: Watched) -> Json:
     try:
         replication = ha_status.of_running(running, board, str(watched.path))
         return {
-            "broker": replication.broker_name, "brokerId": running.settings.get("brokerId"),
-            "cluster": replication.cluster, "role": replication.role, "compat": replication.compat,
-            "state": replication.state, "epoch": replication.epoch, "pid": running.pid,
-            "address": running.settings.get("storeHost"), "problems": _short(replication.problems, watched),
-            "inSyncSlaves": replication.in_sync_slaves, "replicasNeeded": replication.replicas_needed,
+            "broker": replication.broker_name,
+            "brokerId": running.settings.get("brokerId"),
+            "cluster": replication.cluster,
+            "role": replication.role,
+            "compat": replication.compat,
+            "state": replication.state,
+            "epoch": replication.epoch,
+            "pid": running.pid,
+            "address": running.settings.get("storeHost"),
+            "problems": _short(replication.problems, watched),
+            "inSyncSlaves": replication.in_sync_slaves,
+            "replicasNeeded": replication.replicas_needed,
             "cursors": _cursors(board, replication.role),
             "replicas": [_replica(board, one) for one in replication.replicas],
-            "gone": [asdict(one) for one in replication.gone], "client": _client(replication),
-            "processes": _processes(board, running.pid), **_puts(watched),
-        }  # fmt: skip
+            "gone": [asdict(one) for one in replication.gone],
+            "client": _client(replication),
+            "processes": _processes(board, running.pid),
+            **_puts(watched),
+        }
     finally:
         board.counters.close()
 
@@ -97,11 +107,16 @@ def _replica(board: Board, one: ConnectionStatus) -> Json:
     offsets = {name: getattr(words, name).read() for name in OF_REPLICAS}
     cursors = [
         {
-            "name": name, "offset": offset, "behind": end - offset, "owner": f"sender.{one.slot}",
-            "meaning": REPLICA_COUNTERS[name].meaning, "followedBy": REPLICA_COUNTERS[name].followed_by,
+            "name": name,
+            "offset": offset,
+            "behind": end - offset,
+            "owner": f"sender.{one.slot}",
+            "meaning": REPLICA_COUNTERS[name].meaning,
+            "followedBy": REPLICA_COUNTERS[name].followed_by,
         }
-        for name, offset in offsets.items() if offset >= 0
-    ]  # fmt: skip
+        for name, offset in offsets.items()
+        if offset >= 0
+    ]
     return {**asdict(one), "cursors": cursors}
 
 
@@ -116,17 +131,24 @@ def _processes(board: Board, supervisor: int) -> list[Json]:
         if pid <= 0 and not given_up:
             continue
         beat_ms = board.heartbeats[role].read() if role in board.heartbeats else 0
-        rows.append({
-            "role": role, "pid": pid, "restarts": board.restarts[role].read() if role in board.restarts else 0,
-            "silentMs": max(0, now_ms - beat_ms) if beat_ms else None, "givenUp": bool(given_up),
-        })  # fmt: skip
+        rows.append(
+            {
+                "role": role,
+                "pid": pid,
+                "restarts": board.restarts[role].read() if role in board.restarts else 0,
+                "silentMs": max(0, now_ms - beat_ms) if beat_ms else None,
+                "givenUp": bool(given_up),
+            }
+        )
     return rows
 
 
 def _puts(watched: Watched) -> Json:
     figures = stats(watched.path)
     return {
-        "putMessages": figures.put_messages, "putRefused": figures.put_refused,
+        "putMessages": figures.put_messages,
+        "putRefused": figures.put_refused,
         "rates": {window: {"messages": rate.messages, "bytes": rate.bytes} for window, rate in figures.rates.items()},
-        "p50Us": figures.latency.percentiles_us["50"], "p99Us": figures.latency.percentiles_us["99"],
-    }  # fmt: skip
+        "p50Us": figures.latency.percentiles_us["50"],
+        "p99Us": figures.latency.percentiles_us["99"],
+    }

@@ -29,9 +29,14 @@ def view(_console: Console, asked: Asked) -> Json:
     picture = map_of(store.path, chosen)
     first = every[0] if every else None
     return {
-        **picture, "now": wall_ms(), "count": len(every), "page": page, "perPage": SEGMENTS_A_PAGE,
-        "directory": str(store.label), "victim": _victim(store, picture, first, len(every)),
-    }  # fmt: skip
+        **picture,
+        "now": wall_ms(),
+        "count": len(every),
+        "page": page,
+        "perPage": SEGMENTS_A_PAGE,
+        "directory": str(store.label),
+        "victim": _victim(store, picture, first, len(every)),
+    }
 
 
 def _victim(store: Watched, picture: Json, first: int | None, count: int) -> Json | None:

@@ -32,11 +32,15 @@ def _row(name: str, value: str, key: Key | None) -> Json:
     default = None if key is None else _text(key.default)
     is_secret = bool(SECRET.search(name)) and value not in ("", "true", "false")
     return {
-        "name": name, "value": MASK if is_secret else value[:VALUE_CHARACTERS_MAX], "default": default,
+        "name": name,
+        "value": MASK if is_secret else value[:VALUE_CHARACTERS_MAX],
+        "default": default,
         "isDefault": key is not None and (value == default or (key.default is None and not value)),
-        "isDerived": key is not None and key.default is None and bool(value), "isOurs": name in OWN_KEYS,
-        "unit": key.unit if key is not None else "", "allowed": key.allowed if key is not None else "",
-    }  # fmt: skip
+        "isDerived": key is not None and key.default is None and bool(value),
+        "isOurs": name in OWN_KEYS,
+        "unit": key.unit if key is not None else "",
+        "allowed": key.allowed if key is not None else "",
+    }
 
 
 def _text(default: str | int | bool | None) -> str:

@@ -16,7 +16,11 @@ def _store(watched: Watched) -> Json:
     running = extent.running(watched.path)
     settings = running.settings if running is not None else {}
     return {
-        "number": watched.number, "label": watched.label, "live": running is not None,
-        "role": settings.get("brokerRole"), "broker": settings.get("brokerName"),
-        "brokerId": settings.get("brokerId"), "address": settings.get("storeHost"),
-    }  # fmt: skip
+        "number": watched.number,
+        "label": watched.label,
+        "live": running is not None,
+        "role": settings.get("brokerRole"),
+        "broker": settings.get("brokerName"),
+        "brokerId": settings.get("brokerId"),
+        "address": settings.get("storeHost"),
+    }

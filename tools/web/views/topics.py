@@ -39,19 +39,24 @@ def view(console: Console, asked: Asked) -> Json:
     rates = console.rates.of(store.number, counts)
     rows = [
         {
-            "topic": topic, "queues": queues.get(topic, 0), "system": is_system_topic(topic), **settings.get(topic, {}),
+            "topic": topic,
+            "queues": queues.get(topic, 0),
+            "system": is_system_topic(topic),
+            **settings.get(topic, {}),
             "messages": counts[topic][0] if topic in counts else None,
             "bytes": counts[topic][1] if topic in counts else None,
             "messagesPerSecond": rates[topic][0] if topic in rates else None,
             "bytesPerSecond": rates[topic][1] if topic in rates else None,
         }
         for topic in {*queues, *counts}
-    ]  # fmt: skip
+    ]
     rows.sort(key=lambda row: (row["system"], -(row["messagesPerSecond"] or 0), -(row["messages"] or 0), row["topic"]))
     return {
-        "live": reader.live, "topics": rows[:TOPICS_SHOWN_MAX], "more": max(0, len(rows) - TOPICS_SHOWN_MAX),
+        "live": reader.live,
+        "topics": rows[:TOPICS_SHOWN_MAX],
+        "more": max(0, len(rows) - TOPICS_SHOWN_MAX),
         "queuesCut": len(every) > QUEUES_LOOKED_AT_MAX,
-    }  # fmt: skip
+    }
 
 
 def _counts(store: Watched) -> dict[str, tuple[int, int]]:
@@ -110,11 +115,17 @@ def one_topic(_console: Console, asked: Asked) -> Json:
         seen = queues.view(topic, queue_id)
         size = _bytes_of(seen, directory, left)
         left -= seen.max_offset - seen.min_offset if size is not None else 0
-        rows.append({
-            "queueId": queue_id, "minOffset": seen.min_offset, "maxOffset": seen.max_offset,
-            "messages": seen.max_offset - seen.min_offset, "bytes": size, "firstMs": _time(seen.earliest_ms),
-            "lastMs": _time(seen.stored_ms(seen.max_offset - 1)),
-        })  # fmt: skip
+        rows.append(
+            {
+                "queueId": queue_id,
+                "minOffset": seen.min_offset,
+                "maxOffset": seen.max_offset,
+                "messages": seen.max_offset - seen.min_offset,
+                "bytes": size,
+                "firstMs": _time(seen.earliest_ms),
+                "lastMs": _time(seen.stored_ms(seen.max_offset - 1)),
+            }
+        )
     more = max(0, len(every) - QUEUES_SHOWN_MAX)
     return {"topic": topic, "queues": rows, "more": more, **_settings(reader).get(topic, {})}
 

@@ -67,11 +67,19 @@ class Bed:
 
     def __init__(self, directory: Path, **settings: object) -> None:
         self.port, self.directory = free_port(), directory
-        self.config = from_mapping({
-            "storePathRootDir": directory / "store", "brokerIP1": "127.0.0.1", "listenPort": self.port,
-            "ringSizeInBytes": RING_BYTES, "mappedFileSizeCommitLog": 4 << 20, "sendThreadPoolQueueCapacity": CAPACITY,
-            "osPageCacheBusyTimeOutMills": FOR_EVER_MS, "waitTimeMillsInSendQueue": FOR_EVER_MS, **settings,
-        })  # fmt: skip
+        self.config = from_mapping(
+            {
+                "storePathRootDir": directory / "store",
+                "brokerIP1": "127.0.0.1",
+                "listenPort": self.port,
+                "ringSizeInBytes": RING_BYTES,
+                "mappedFileSizeCommitLog": 4 << 20,
+                "sendThreadPoolQueueCapacity": CAPACITY,
+                "osPageCacheBusyTimeOutMills": FOR_EVER_MS,
+                "waitTimeMillsInSendQueue": FOR_EVER_MS,
+                **settings,
+            }
+        )
         self.board = Board.create(directory / "counters")
         waiting.publish(self.board.broker_state, BrokerState.RUNNING)
         live_settings.publish(self.board, self.config)
@@ -250,9 +258,7 @@ def test_bytes_under_way_are_bounded_headers_among_them(region_dir: Path, usual:
         bed.sends_again(greedy, other, third)
 
 
-def test_what_waits_too_long_before_the_ring_is_taken_back(
-    region_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_waits_too_long_before_the_ring_is_taken_back(region_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(puts, "SLOT_LIMIT_MS", WITHIN_A_TURN_MS)
     with opened(region_dir, waitTimeMillsInSendQueue=WITHIN_A_TURN_MS) as bed:
         client = FrontClient(bed.port)
@@ -321,9 +327,7 @@ def test_a_ring_that_is_full_parks_and_then_takes_back(region_dir: Path) -> None
         assert len(bed.writer.taken) == QUEUES + 5 + 1
 
 
-def test_a_put_that_the_writer_does_not_take_ends_as_unknown(
-    region_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_put_that_the_writer_does_not_take_ends_as_unknown(region_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(region_dir) as bed:
         client = bed.begin()
         monkeypatch.setattr(pipeline_of(bed.front), "_patience_ms", 200)
@@ -375,10 +379,11 @@ def test_one_that_hangs_up_with_sends_under_way_leaves_nothing_behind(region_dir
 @pytest.mark.parametrize(
     ("number", "code"),
     [
-        (errno.ENOSPC, ResponseCode.SYSTEM_ERROR), (errno.EIO, ResponseCode.SERVICE_NOT_AVAILABLE),
+        (errno.ENOSPC, ResponseCode.SYSTEM_ERROR),
+        (errno.EIO, ResponseCode.SERVICE_NOT_AVAILABLE),
         (errno.EMSGSIZE, ResponseCode.MESSAGE_ILLEGAL),
     ],
-)  # fmt: skip
+)
 def test_a_record_that_the_log_refuses_fails_only_its_sender(
     region_dir: Path, number: int, code: int, usual: bool
 ) -> None:

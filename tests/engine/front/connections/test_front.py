@@ -56,9 +56,14 @@ class Stage(NamedTuple):
 @contextmanager
 def staged(directory: Path, **settings: object) -> Iterator[Stage]:
     port = free_port()
-    config = from_mapping({
-        "storePathRootDir": directory / "store", "brokerIP1": "127.0.0.1", "listenPort": port, **settings,
-    })  # fmt: skip
+    config = from_mapping(
+        {
+            "storePathRootDir": directory / "store",
+            "brokerIP1": "127.0.0.1",
+            "listenPort": port,
+            **settings,
+        }
+    )
     board = Board.create(directory / "counters")
     QueueEnds.create(directory, {})
     live_settings.publish(board, config)
@@ -81,8 +86,9 @@ def test_what_a_front_does_not_serve_is_handed_on_and_answered(stage: Stage) -> 
             client = Client(port)
             requests = [
                 RemotingCommand(UNKNOWN, number, body=bytes(number * 1000), serialize=form)
-                for number in range(20) for form in Serialize
-            ]  # fmt: skip
+                for number in range(20)
+                for form in Serialize
+            ]
             client.send(*requests)
             for request in requests:
                 answer = client.take()

@@ -66,8 +66,10 @@ def test_a_rest_ends_when_something_is_due() -> None:
     world = World()
     world.until(QUIET_MS + TURN_MS, NEVER_MS)
     assert (world.pace.wait_ms(400), world.pace.wait_ms(TURN_MS // 2), world.pace.wait_ms(-SWEEP_MS)) == (
-        400, TURN_MS, TURN_MS,
-    )  # fmt: skip
+        400,
+        TURN_MS,
+        TURN_MS,
+    )
 
 
 def test_what_is_handed_on_ends_no_rest_and_what_a_front_serves_does(

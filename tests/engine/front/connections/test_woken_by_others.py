@@ -18,10 +18,11 @@ from tests.harness.front_client import FrontClient
 @pytest.mark.parametrize(
     "policy",
     [
-        {"brokerRole": "SYNC_MASTER"}, {"flushDiskType": "SYNC_FLUSH"},
+        {"brokerRole": "SYNC_MASTER"},
+        {"flushDiskType": "SYNC_FLUSH"},
         {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 3, "compat": "5"},
     ],
-)  # fmt: skip
+)
 def test_others_puts_wake_a_front_only_while_it_waits_for_one_of_its_own(
     region_dir: Path, policy: dict[str, object]
 ) -> None:

@@ -51,10 +51,16 @@ class Shop:
 
     def __init__(self, directory: Path, stack: ExitStack, *, is_told: bool = True, **settings: object) -> None:
         self.port = free_port()
-        self.config = from_mapping({
-            "storePathRootDir": directory / "store", "brokerIP1": "127.0.0.1", "listenPort": self.port,
-            "mappedFileSizeCommitLog": SEGMENT_BYTES, "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES, **settings,
-        })  # fmt: skip
+        self.config = from_mapping(
+            {
+                "storePathRootDir": directory / "store",
+                "brokerIP1": "127.0.0.1",
+                "listenPort": self.port,
+                "mappedFileSizeCommitLog": SEGMENT_BYTES,
+                "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES,
+                **settings,
+            }
+        )
         self.log = SmallLog(directory / "store", SEGMENT_BYTES)
         self.board = Board.create(directory / "counters")
         live_settings.publish(self.board, self.config)
@@ -97,15 +103,29 @@ class Shop:
 
 
 def pull(
-    offset: int = 0, *, opaque: int = 1, form: Serialize = Serialize.JSON, code: int = RequestCode.PULL_MESSAGE,
-    flag: int = 0, **fields: object,
-) -> RemotingCommand:  # fmt: skip
+    offset: int = 0,
+    *,
+    opaque: int = 1,
+    form: Serialize = Serialize.JSON,
+    code: int = RequestCode.PULL_MESSAGE,
+    flag: int = 0,
+    **fields: object,
+) -> RemotingCommand:
     """A pull of everything, in the request's own words."""
     said = {
-        "consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "queueOffset": offset, "maxMsgNums": 32,
-        "sysFlag": int(PullFlag.SUBSCRIPTION), "commitOffset": 0, "suspendTimeoutMillis": 1 << 30, "subscription": "*",
-        "subVersion": 0, "expressionType": "TAG", **fields,
-    }  # fmt: skip
+        "consumerGroup": GROUP,
+        "topic": TOPIC,
+        "queueId": 0,
+        "queueOffset": offset,
+        "maxMsgNums": 32,
+        "sysFlag": int(PullFlag.SUBSCRIPTION),
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 1 << 30,
+        "subscription": "*",
+        "subVersion": 0,
+        "expressionType": "TAG",
+        **fields,
+    }
     texts = {name: str(value) for name, value in said.items() if value is not None}
     return RemotingCommand(code, opaque, flag, ext_fields=texts, serialize=form)
 

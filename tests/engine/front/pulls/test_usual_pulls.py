@@ -61,9 +61,16 @@ class Front:
         self.relay, self.tables, self.peer = PlayedRelay(), Tables(), PlayedPeer()
         self.loop = asyncio.new_event_loop()
         context = FrontContext(
-            config, board, board.fronts[number], self.loop, self.tables, cast(Relay, self.relay),
-            {1: cast(Peer, self.peer)}, number, FrontCounts(cast(Relay, self.relay)),
-        )  # fmt: skip
+            config,
+            board,
+            board.fronts[number],
+            self.loop,
+            self.tables,
+            cast(Relay, self.relay),
+            {1: cast(Peer, self.peer)},
+            number,
+            FrontCounts(cast(Relay, self.relay)),
+        )
         self.pulls = Pulls(context)
         self.buffer = np.zeros(BUFFER_BYTES, np.uint8)
         self.pulls.usual.receives(self.buffer)
@@ -107,10 +114,17 @@ class Bed:
     """A store with messages in several queues; two fronts, one of which never uses the compiled way."""
 
     def __init__(self, directory: Path, compat: str, **settings: object) -> None:
-        self.config = from_mapping({
-            "storePathRootDir": directory / "store", "brokerIP1": "127.0.0.1", "compat": compat, "frontProcesses": 2,
-            "mappedFileSizeCommitLog": SEGMENT_BYTES, "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES, **settings,
-        })  # fmt: skip
+        self.config = from_mapping(
+            {
+                "storePathRootDir": directory / "store",
+                "brokerIP1": "127.0.0.1",
+                "compat": compat,
+                "frontProcesses": 2,
+                "mappedFileSizeCommitLog": SEGMENT_BYTES,
+                "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES,
+                **settings,
+            }
+        )
         self.log, self.board = SmallLog(directory / "store", SEGMENT_BYTES), Board.create(directory / "counters")
         live_settings.publish(self.board, self.config)
         QueueEnds.create(directory, {})
@@ -120,9 +134,11 @@ class Bed:
         for number in range(1200):
             queue_id = number % 3 if number < 600 else (number // 40) % 3
             self.log.append(
-                TOPIC, seed.randbytes(seed.choice((1, 100, 1024))), queue_id=queue_id,
+                TOPIC,
+                seed.randbytes(seed.choice((1, 100, 1024))),
+                queue_id=queue_id,
                 properties={"TAGS": f"tag{number % 3}"} if number % 7 else {},
-            )  # fmt: skip
+            )
         self.dispatch()
         self.usual, self.plain = (Front(self.config, self.board, number) for number in range(2))
 
@@ -159,12 +175,16 @@ def fields_of(seed: random.Random) -> dict[str, str]:
     by_heartbeat = seed.random() < 0.3
     flags = seed.choice((0, int(PullFlag.SUSPEND), int(PullFlag.COMMIT_OFFSET)))
     fields = {
-        "consumerGroup": "g" if by_heartbeat else seed.choice(("g", "other")), "topic": TOPIC,
-        "queueId": str(seed.randrange(3)), "queueOffset": str(seed.choice((0, 3, 64, 95, 99, 100, 399, 400, 401))),
-        "maxMsgNums": str(seed.choice((1, 2, 32, 32, 1000))), "commitOffset": str(seed.randrange(10)),
-        "sysFlag": str(flags | (0 if by_heartbeat else PullFlag.SUBSCRIPTION)), "suspendTimeoutMillis": "15000",
+        "consumerGroup": "g" if by_heartbeat else seed.choice(("g", "other")),
+        "topic": TOPIC,
+        "queueId": str(seed.randrange(3)),
+        "queueOffset": str(seed.choice((0, 3, 64, 95, 99, 100, 399, 400, 401))),
+        "maxMsgNums": str(seed.choice((1, 2, 32, 32, 1000))),
+        "commitOffset": str(seed.randrange(10)),
+        "sysFlag": str(flags | (0 if by_heartbeat else PullFlag.SUBSCRIPTION)),
+        "suspendTimeoutMillis": "15000",
         "subVersion": "5",
-    }  # fmt: skip
+    }
     if not by_heartbeat or seed.random() < 0.2:
         fields |= {"subscription": seed.choice(("*", "tag1", "tag0||tag2", "none")), "expressionType": "TAG"}
     if seed.random() < 0.2:
@@ -255,10 +275,19 @@ def test_mutated_frames_are_unusual_or_the_same(bed: Bed) -> None:
 
 def usual_fields(**fields: object) -> dict[str, str]:
     said = {
-        "consumerGroup": "g", "topic": TOPIC, "queueId": 0, "queueOffset": 0, "maxMsgNums": 32,
-        "sysFlag": int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND), "commitOffset": 0, "suspendTimeoutMillis": 15_000,
-        "subscription": "*", "subVersion": 0, "expressionType": "TAG", **fields,
-    }  # fmt: skip
+        "consumerGroup": "g",
+        "topic": TOPIC,
+        "queueId": 0,
+        "queueOffset": 0,
+        "maxMsgNums": 32,
+        "sysFlag": int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND),
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 15_000,
+        "subscription": "*",
+        "subVersion": 0,
+        "expressionType": "TAG",
+        **fields,
+    }
     return {name: str(value) for name, value in said.items()}
 
 

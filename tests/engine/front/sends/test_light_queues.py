@@ -51,9 +51,10 @@ def test_a_message_that_names_one_light_queue_too_many_is_refused(tmp_path: Path
                 producer.send("t", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%d"})
             producer.send("t", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})
     with (
-        LocalBroker(tmp_path / "b", **SMALL, compat=compat) as broker, Producer(broker.store, timeout=60) as producer,
+        LocalBroker(tmp_path / "b", **SMALL, compat=compat) as broker,
+        Producer(broker.store, timeout=60) as producer,
         pytest.raises(NoQueueLeft, match="maxLmqConsumeQueueNum"),
-    ):  # fmt: skip
+    ):
         producer.send("t", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%d"})
     light = [path.name for path in (broker.store / "consumequeue").iterdir() if path.name.startswith("%LMQ%")]
     assert sorted(light) == ["%LMQ%a", "%LMQ%b", "%LMQ%c"]
@@ -62,10 +63,18 @@ def test_a_message_that_names_one_light_queue_too_many_is_refused(tmp_path: Path
 def consumed(client: RemotingClient, topic: str, group: str, offset: int, *, hold_ms: int = 0) -> RemotingCommand:
     """A pull that carries its subscription, as RocketMQ's client pulls light queues."""
     fields = {
-        "consumerGroup": group, "topic": topic, "queueId": "0", "queueOffset": str(offset), "maxMsgNums": "32",
-        "sysFlag": "6" if hold_ms else "4", "commitOffset": "0", "suspendTimeoutMillis": str(hold_ms),
-        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
-    }  # fmt: skip
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": "0",
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": "6" if hold_ms else "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(hold_ms),
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
     return client.invoke(RemotingCommand(11, ext_fields=fields))
 
 

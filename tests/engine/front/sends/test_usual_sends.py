@@ -45,8 +45,16 @@ LETTERS = {
 }  # fmt: skip
 UNIQUE = "7F0000010C3A18B4AAC27A3B9F0D0000"
 PLAIN = {
-    "a": "g", "b": TOPIC, "c": "TBW102", "d": "4", "e": "7", "f": "0", "g": "1", "h": "0", "i": f"UNIQ_KEY\x01{UNIQUE}",
-}  # fmt: skip
+    "a": "g",
+    "b": TOPIC,
+    "c": "TBW102",
+    "d": "4",
+    "e": "7",
+    "f": "0",
+    "g": "1",
+    "h": "0",
+    "i": f"UNIQ_KEY\x01{UNIQUE}",
+}
 NAMES = ("KEYS", "TAGS", "WAIT", "UNIQ_KEY", "a", "b", "user", "traceId", "x-long-name-of-a-property", "INSTANCE_ID")
 ODD_ENDS = ("\x02\x02", "\x01", "\x02novalue\x01", "\x02a\x01b\x01c", "\x02\x01v", "\x02UNIQ_KEY\x01z")
 BATCH_PROPERTIES = ("WAIT\x01true", "WAIT\x01false\x02", "", "x\x01y\x02WAIT\x01true")
@@ -68,15 +76,23 @@ class Bed:
         self.outlet = Outlet(self.data, self.words, self.control, local, words, self.board.writer_bell.index)
         self.state = np.zeros(len(StateWord), np.int64)
         under_way = UnderWay(
-            np.zeros(ROWS * SENT_WORDS, np.int64), self.state, np.zeros(ROWS * DONE_WORDS, np.int64),
+            np.zeros(ROWS * SENT_WORDS, np.int64),
+            self.state,
+            np.zeros(ROWS * DONE_WORDS, np.int64),
             np.zeros(BLOCK_WORDS, np.int64),
-        )  # fmt: skip
+        )
         self.buffer = np.zeros(BUFFER_BYTES, np.uint8)
         self.forms = forms_of(answer_maker(compat), {0: 0})
         self.sends = UsualSends(
-            self.facts, PutPolicy(1, False, False), self.board, self.outlet, under_way,
-            limits or Limits(ROWS, 1 << 20, ROWS, 1 << 20, 1 << 19), self.buffer, self.forms,
-        )  # fmt: skip
+            self.facts,
+            PutPolicy(1, False, False),
+            self.board,
+            self.outlet,
+            under_way,
+            limits or Limits(ROWS, 1 << 20, ROWS, 1 << 20, 1 << 19),
+            self.buffer,
+            self.forms,
+        )
         for queue_id in range(QUEUES):
             self.sends.topics.learn(TOPIC, QUEUES, queue_id, SLOT + queue_id)
         self.slot = self.sends.enter(1, PEER)
@@ -134,10 +150,17 @@ def expected(frame: bytes, facts: Facts) -> bytes | None:
         if (request.code == 320) != header.batch or header.lacks or header.topic != TOPIC:
             return None
         message = SendRequest(
-            topic=header.topic, body=bytes(request.body), queue_id=header.queue_id, sys_flag=header.sys_flag,
-            flag=header.flag, born_timestamp_ms=header.born_timestamp_ms, born_host=PEER,
-            properties=header.properties, reconsume_times=header.reconsume_times, batch=header.batch,
-        )  # fmt: skip
+            topic=header.topic,
+            body=bytes(request.body),
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            flag=header.flag,
+            born_timestamp_ms=header.born_timestamp_ms,
+            born_host=PEER,
+            properties=header.properties,
+            reconsume_times=header.reconsume_times,
+            batch=header.batch,
+        )
         if header.batch:
             draft = draft_of_batch(batch_to_log(received_batch(message, facts), facts), facts)
             return payload_of(draft, lambda _queue: 0) if draft.records > 1 else None
@@ -165,10 +188,19 @@ def properties_of(seed: random.Random) -> str:
 def fields_of(seed: random.Random) -> dict[str, str]:
     """The fields of a request, with the letters of code 310."""
     fields = {
-        "a": "group", "b": TOPIC, "c": "TBW102", "d": "4", "e": str(seed.randrange(QUEUES)), "f": seed.choice("01"),
-        "g": str(seed.randrange(10**13)), "h": str(seed.choice((0, 0, 5, -7, 2**31 - 1))), "j": "0", "k": "false",
-        "i": properties_of(seed), "m": "false",
-    }  # fmt: skip
+        "a": "group",
+        "b": TOPIC,
+        "c": "TBW102",
+        "d": "4",
+        "e": str(seed.randrange(QUEUES)),
+        "f": seed.choice("01"),
+        "g": str(seed.randrange(10**13)),
+        "h": str(seed.choice((0, 0, 5, -7, 2**31 - 1))),
+        "j": "0",
+        "k": "false",
+        "i": properties_of(seed),
+        "m": "false",
+    }
     if seed.random() < 0.3:
         fields |= {"n": "broker-a", "l": str(seed.randrange(20))}
     if seed.random() < 0.15:
@@ -311,10 +343,14 @@ def test_more_than_may_be_under_way_is_left_to_python(tmp_path: Path) -> None:
     """By messages, by bytes, in all and of one connection; and all while the broker does not take messages just so."""
     seed = random.Random(9)
     frame = frame_of(seed, PLAIN, bytes(100))
-    for number, limits in enumerate((
-        Limits(3, 1 << 20, ROWS, 1 << 20, 1 << 19), Limits(ROWS, 1000, ROWS, 1 << 20, 1 << 19),
-        Limits(ROWS, 1 << 20, 3, 1 << 20, 1 << 19), Limits(ROWS, 1 << 20, ROWS, 1000, 1 << 19),
-    )):  # fmt: skip
+    for number, limits in enumerate(
+        (
+            Limits(3, 1 << 20, ROWS, 1 << 20, 1 << 19),
+            Limits(ROWS, 1000, ROWS, 1 << 20, 1 << 19),
+            Limits(ROWS, 1 << 20, 3, 1 << 20, 1 << 19),
+            Limits(ROWS, 1 << 20, ROWS, 1000, 1 << 19),
+        )
+    ):
         (tmp_path / str(number)).mkdir()
         bed = Bed(tmp_path / str(number), "5", limits=limits)
         assert bed.take(frame * 10) == 3 * len(frame)
@@ -377,6 +413,8 @@ def test_an_answer_to_a_batch_names_all_its_messages(bed: Bed) -> None:
         bed.sends.look()
         values = {
             Hole.MESSAGE_ID: ",".join(offset_message_id(STORE, start) for start in starts),
-            Hole.QUEUE_ID: fields["e"], Hole.QUEUE_OFFSET: "5", **key,
-        }  # fmt: skip
+            Hole.QUEUE_ID: fields["e"],
+            Hole.QUEUE_OFFSET: "5",
+            **key,
+        }
         assert list(bed.sends.answers()) == [(bed.slot, encode(make(decode(frame[4:]), 0, values)))]

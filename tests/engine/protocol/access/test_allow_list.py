@@ -80,12 +80,19 @@ def test_ipv4_in_ipv6_is_ipv4_and_each_family_has_its_own_everything() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "empty"), (" ; ,", "empty"), ("10.0.0.0/33", "nor a network"), ("host.example", "nor a network"),
-        ("10.0.0.1/8", "write 10.0.0.0/8, or 10.0.0.1 for that address only"), ("10.0.0.0-10.0.0.9", "nor a network"),
-        ("fe80::1%eth0", "scope"), ("10.0.0.0/255.0.255.0", "nor a network"), ("10", "nor a network"),
-        ("10.0.0.1:9876", "nor a network"), (";".join(["10.0.0.1"] * (NETWORKS_MAX + 1)), f"{NETWORKS_MAX} at most"),
+        ("", "empty"),
+        (" ; ,", "empty"),
+        ("10.0.0.0/33", "nor a network"),
+        ("host.example", "nor a network"),
+        ("10.0.0.1/8", "write 10.0.0.0/8, or 10.0.0.1 for that address only"),
+        ("10.0.0.0-10.0.0.9", "nor a network"),
+        ("fe80::1%eth0", "scope"),
+        ("10.0.0.0/255.0.255.0", "nor a network"),
+        ("10", "nor a network"),
+        ("10.0.0.1:9876", "nor a network"),
+        (";".join(["10.0.0.1"] * (NETWORKS_MAX + 1)), f"{NETWORKS_MAX} at most"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_list_is_refused_with_its_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why.replace(".", r"\.")):
         parsed(text)
@@ -94,10 +101,14 @@ def test_what_is_no_list_is_refused_with_its_reason(text: str, why: str) -> None
 def test_this_host_always_enters() -> None:
     listed = parsed("10.0.0.0/8")
     for peer, own in (
-        ("127.0.0.1", "127.0.0.1"), ("127.9.9.9", "127.0.0.1"), ("::1", "::1"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.9.9.9", "127.0.0.1"),
+        ("::1", "::1"),
         ("::ffff:127.0.0.1", "::ffff:127.0.0.1"),
-        (ELSEWHERE, ELSEWHERE), (f"::ffff:{ELSEWHERE}", ELSEWHERE), ("fe80::1%eth0", "fe80::1%2"),
-    ):  # fmt: skip
+        (ELSEWHERE, ELSEWHERE),
+        (f"::ffff:{ELSEWHERE}", ELSEWHERE),
+        ("fe80::1%eth0", "fe80::1%2"),
+    ):
         assert may_enter(listed, peer, own)
     assert not may_enter(listed, ELSEWHERE, "203.0.113.1")
     assert may_enter(listed, "10.255.0.1", "203.0.113.1")

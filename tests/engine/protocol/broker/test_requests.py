@@ -94,8 +94,9 @@ def test_topics_are_created_changed_and_deleted() -> None:
 )  # fmt: skip
 def test_topics_that_may_not_be_are_refused(topic: str, said: str) -> None:
     for code in (17, 215):
-        answer = ask(broker(), code, topic=topic, readQueueNums="1", writeQueueNums="1", perm="6",
-                     topicFilterType="SINGLE_TAG")  # fmt: skip
+        answer = ask(
+            broker(), code, topic=topic, readQueueNums="1", writeQueueNums="1", perm="6", topicFilterType="SINGLE_TAG"
+        )
         assert answer.code == 1 and said in str(answer.remark)
 
 
@@ -124,8 +125,9 @@ def test_only_what_is_safe_may_change_while_it_runs() -> None:
         assert ask(of, 25, line).code == code
     assert ask(of, 25, b"brokerPermission=4\nregisterNameServerPeriod=20000\n").code == 0
     assert (of.changed_settings, of.wants_registration) == (
-        {"brokerPermission": 4, "registerNameServerPeriod": 20_000}, True
-    )  # fmt: skip
+        {"brokerPermission": 4, "registerNameServerPeriod": 20_000},
+        True,
+    )
     told = ask(of, 26)
     assert bytes(told.body) == b"brokerName=broker-alpha\nbrokerPermission=6\nregisterNameServerPeriod=30000\n"
     assert told.ext_fields is not None and json.loads(told.ext_fields["version"])["counter"] == 1

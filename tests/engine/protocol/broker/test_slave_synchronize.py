@@ -78,10 +78,12 @@ def test_a_5_x_slave_asks_for_modes_and_timers_too_and_for_the_wheels_place_more
 def test_a_5_x_slave_has_its_masters_tables_afterwards() -> None:
     identity = Identity(LINES["5"], "c", "a")
     files = {
-        TIMER_METRICS: {"dataVersion": {"counter": 4, "timestamp": 7, "stateVersion": 0},
-                        "timingCount": {"t": {"count": 3, "timeStamp": 9}}},
+        TIMER_METRICS: {
+            "dataVersion": {"counter": 4, "timestamp": 7, "stateVersion": 0},
+            "timingCount": {"t": {"count": 3, "timeStamp": 9}},
+        },
         REQUEST_MODES: {"messageRequestModeMap": {"t": {"g": {"mode": "POP"}}}},
-    }  # fmt: skip
+    }
     master, slave = Metadata(identity, files, 5), Metadata(identity, {}, 9)
     master.timer_checkpoint = TimerCheckpoint(11, 12, 13, 14, DataVersion(2, 3, 1))
     requests = BrokerRequests("5", master, FACTS, is_slave=False)
@@ -103,8 +105,9 @@ def test_a_broker_without_timers_says_so() -> None:
     requests = BrokerRequests("5", metadata, FACTS, is_slave=False, has_timers=False)
     answers = [requests.answer(RemotingCommand(code), 1, 0) for code in (60, 61)]
     assert [(answer.code, answer.remark) for answer in answers if answer is not None] == [
-        (1, "The checkpoint is null"), (1, "The timer message store is null")
-    ]  # fmt: skip
+        (1, "The checkpoint is null"),
+        (1, "The timer message store is null"),
+    ]
 
 
 @pytest.mark.parametrize("code", [21, 43, 45, 201, 402, 61])

@@ -12,9 +12,10 @@ from store.compat import line_of
 NOW_MS = 1_000_000
 GROUPS = {name: {} for name in ("g", "nobody is in it")}
 TOPICS = {
-    "t": {"perm": 6, "writeQueueNums": 2}, "shut": {"perm": 0, "writeQueueNums": 2},
+    "t": {"perm": 6, "writeQueueNums": 2},
+    "shut": {"perm": 0, "writeQueueNums": 2},
     "%RETRY%g": {"perm": 6, "writeQueueNums": 1},
-}  # fmt: skip
+}
 ENDS = {("t", 0): 100, ("t", 1): 50}
 
 
@@ -40,9 +41,13 @@ def tables(*subscriptions: Subscription, committed: dict[int, int], pulled: dict
     for queue_id, offset in pulled.items():
         pulls.commit("g", "t", queue_id, offset)
     return Tables(
-        GROUPS, TOPICS, consumers, lambda _group, _topic, queue_id: committed.get(queue_id), pulls.query,
+        GROUPS,
+        TOPICS,
+        consumers,
+        lambda _group, _topic, queue_id: committed.get(queue_id),
+        pulls.query,
         lambda topic, queue_id: ENDS.get((topic, queue_id), 0),
-    )  # fmt: skip
+    )
 
 
 def test_only_who_is_there_counts_and_only_topics_that_can_be_used() -> None:

@@ -35,9 +35,14 @@ class Broker:
         self.consumers, self.producers = ConsumerManager(line.groups, EXPIRY_MS), ProducerManager(EXPIRY_MS)
         self.locks = RebalanceLockManager()
         self.requests = ClientRequests(
-            compat, self.metadata, self.consumers, self.producers, self.locks, lambda: self.now_ms,
+            compat,
+            self.metadata,
+            self.consumers,
+            self.producers,
+            self.locks,
+            lambda: self.now_ms,
             makes_groups=makes_groups,
-        )  # fmt: skip
+        )
 
     def ask(self, code: int, body: object = b"", channel: int = 1, **ext: str) -> RemotingCommand:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -56,11 +61,13 @@ class Broker:
 
 def consumer(group: str, *topics: str, version: int = 1, model: str = "CLUSTERING", **fields: Any) -> dict[str, Any]:
     return {
-        "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": model,
+        "groupName": group,
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": model,
         "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
         "subscriptionDataSet": [{"topic": topic, "subString": "*", "subVersion": version} for topic in topics],
         **fields,
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture(params=list(LINES))
@@ -228,9 +235,7 @@ def test_fingerprints_say_whether_somebody_said_otherwise() -> None:
     broker = Broker("5")
 
     def changed(channel: int, fingerprint: int, *topics: str, without: bool = False) -> str | None:
-        answer = broker.heartbeat(
-            channel, consumer("g", *topics), heartbeatFingerprint=fingerprint, withoutSub=without
-        )
+        answer = broker.heartbeat(channel, consumer("g", *topics), heartbeatFingerprint=fingerprint, withoutSub=without)
         assert answer.ext_fields is not None and answer.ext_fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
         return answer.ext_fields["IS_SUB_CHANGE"]
 
@@ -272,7 +277,7 @@ def test_expressions_are_refused_by_name(broker: Broker) -> None:
     def check(**subscription: str) -> RemotingCommand:
         return broker.ask(
             RequestCode.CHECK_CLIENT_CONFIG, {"clientId": "c", "group": "g", "subscriptionData": subscription}
-        )  # fmt: skip
+        )
 
     assert check(topic="t", subString="a").code == 0
     assert check(topic="t", expressionType="TAG").code == 0
@@ -346,14 +351,21 @@ def test_a_heartbeat_without_a_body_is_refused_by_what_it_lacks(broker: Broker) 
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[]", b"{", b'{"clientID":null}', b'{"clientID":"c","consumerDataSet":{}}',
-     b'{"clientID":"' + b"c" * 256 + b'"}',
-     b'{"clientID":"c","consumerDataSet":[1]}', b'{"clientID":"c","consumerDataSet":[{"groupName":"g\\u0007"}]}',
-     b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"t","codeSet":[1e10]}]}]}',
-     b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":9}]}',
-     b'{"clientID":"c","producerDataSet":[' + b",".join([b'{"groupName":"p"}'] * 1025) + b"]}",
-     b'{"clientID":"c","x":"' + b"x" * (1 << 20) + b'"}'],
-)  # fmt: skip
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"clientID":null}',
+        b'{"clientID":"c","consumerDataSet":{}}',
+        b'{"clientID":"' + b"c" * 256 + b'"}',
+        b'{"clientID":"c","consumerDataSet":[1]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g\\u0007"}]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"t","codeSet":[1e10]}]}]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":9}]}',
+        b'{"clientID":"c","producerDataSet":[' + b",".join([b'{"groupName":"p"}'] * 1025) + b"]}",
+        b'{"clientID":"c","x":"' + b"x" * (1 << 20) + b'"}',
+    ],
+)
 def test_nonsense_is_refused_and_nothing_of_it_kept(broker: Broker, body: bytes) -> None:
     assert broker.ask(RequestCode.HEART_BEAT, body).code == ResponseCode.SYSTEM_ERROR
     assert not broker.consumers.groups and not broker.producers.groups and "g" not in broker.metadata.groups

@@ -22,10 +22,13 @@ def forged(dice: np.random.Generator, count: int, near: int) -> np.ndarray:
     """Numbers that nobody who has what was sent would say: words of 64 bits, powers of two, words of others, and those
     just beside what is due."""
     kinds = (
-        dice.integers(-(1 << 63), (1 << 63) - 1, count), np.left_shift(1, dice.integers(0, 63, count)) - 1,
-        dice.choice(TEXTS.astype(np.int64), count), near + dice.integers(1, 4, count), dice.integers(-3, 0, count),
+        dice.integers(-(1 << 63), (1 << 63) - 1, count),
+        np.left_shift(1, dice.integers(0, 63, count)) - 1,
+        dice.choice(TEXTS.astype(np.int64), count),
+        near + dice.integers(1, 4, count),
+        dice.integers(-3, 0, count),
         LOG_OFFSET_MAX + dice.integers(-2, 3, count),
-    )  # fmt: skip
+    )
     return np.choose(dice.integers(0, len(kinds), count), kinds)
 
 

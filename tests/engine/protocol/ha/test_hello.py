@@ -195,9 +195,7 @@ def connection_of(counts_flushed: bool) -> HaConnection:
 @pytest.mark.parametrize(("counts_flushed", "puts_wait"), [(True, True), (True, False), (False, True)])
 def test_a_slave_knows_whether_puts_wait_for_its_disk(counts_flushed: bool, puts_wait: bool) -> None:
     slave = SlaveGreeting(Facts(SLAVE, 0, 400), b"", OTHER_NONCE)
-    master = MasterGreeting(
-        Facts(MASTER, 0, 500), b"", NONCE, counts_flushed=counts_flushed, puts_wait=puts_wait
-    )  # fmt: skip
+    master = MasterGreeting(Facts(MASTER, 0, 500), b"", NONCE, counts_flushed=counts_flushed, puts_wait=puts_wait)
     answer = slave.take(body_of(master.challenge()))
     said = b"".join(master.hear(answer[at + 1 : at + 8]) for at in range(0, len(answer), 8))
     slave.take(body_of(said))

@@ -15,9 +15,11 @@ AUTOMATIC = {"compat": "5", "enableSlaveActingMaster": True, "enableAutoInSyncRe
 
 def policy_of(compat: str, *, sync_master: bool, in_sync_replicas: int, sync_flush: bool) -> PutPolicy:
     return of_keys(
-        compat=compat, brokerRole="SYNC_MASTER" if sync_master else "ASYNC_MASTER", inSyncReplicas=in_sync_replicas,
+        compat=compat,
+        brokerRole="SYNC_MASTER" if sync_master else "ASYNC_MASTER",
+        inSyncReplicas=in_sync_replicas,
         flushDiskType="SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH",
-    )  # fmt: skip
+    )
 
 
 def of_keys(**keys: Any) -> PutPolicy:

@@ -40,9 +40,13 @@ def test_what_another_master_is_to_this_one(own: Standing, other: Standing, verd
 
 def test_exactly_one_of_two_differing_masters_goes_on() -> None:
     entries = [
-        (), (FIRST,), (FIRST, OF_B), (FIRST, OF_C), (FIRST, Epoch(2, 500, "pair:2", 2)),
+        (),
+        (FIRST,),
+        (FIRST, OF_B),
+        (FIRST, OF_C),
+        (FIRST, Epoch(2, 500, "pair:2", 2)),
         (FIRST, Epoch(3, 1, "pair:2", 2)),
-    ]  # fmt: skip
+    ]
     standings = [standing(*some, is_confirmed=is_confirmed) for some in entries for is_confirmed in (False, True)]
     for one, other in itertools.permutations(standings, 2):
         verdicts = {reign.judge(one, other, is_proved=True), reign.judge(other, one, is_proved=True)}

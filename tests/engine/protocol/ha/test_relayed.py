@@ -27,8 +27,17 @@ def test_words_come_back_whole_and_prove_a_claim_once() -> None:
 
 @pytest.mark.parametrize(
     "texts",
-    [[], [7], [f"{PREFIX}:0"], [f"{PREFIX}:x:AAAA"], [f"{PREFIX}:1:AAAA"], [f"{PREFIX}:0:AAAA"],
-     [f"{PREFIX}:0:WzEsMiwzLDRd"], [f"{PREFIX}:0:ü"], [f"{PREFIX}:0:W10="]],
-)  # fmt: skip
+    [
+        [],
+        [7],
+        [f"{PREFIX}:0"],
+        [f"{PREFIX}:x:AAAA"],
+        [f"{PREFIX}:1:AAAA"],
+        [f"{PREFIX}:0:AAAA"],
+        [f"{PREFIX}:0:WzEsMiwzLDRd"],
+        [f"{PREFIX}:0:ü"],
+        [f"{PREFIX}:0:W10="],
+    ],
+)
 def test_a_strangers_words_are_nothing(texts: list[object]) -> None:
     assert relayed.relayed_of(texts) is None

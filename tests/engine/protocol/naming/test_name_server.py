@@ -69,9 +69,17 @@ def ask(
 
 
 def register(
-    server: NameServer, name: str, broker_id: int, at_ms: int = 0, connection: int = 1, topics: int = 2, state: int = 0,
-    port: int = 10911, perm: int = 6, **ext: str,
-) -> RemotingCommand:  # fmt: skip
+    server: NameServer,
+    name: str,
+    broker_id: int,
+    at_ms: int = 0,
+    connection: int = 1,
+    topics: int = 2,
+    state: int = 0,
+    port: int = 10911,
+    perm: int = 6,
+    **ext: str,
+) -> RemotingCommand:
     table = {
         f"t{n}": {"topicName": f"t{n}", "perm": perm, "readQueueNums": 4, "writeQueueNums": 4, "topicSysFlag": n}
         for n in range(topics)
@@ -79,9 +87,18 @@ def register(
     version = {"counter": topics, "timestamp": 5, "stateVersion": state}
     body = body_of({"topicConfigSerializeWrapper": {"dataVersion": version, "topicConfigTable": table}})
     return ask(
-        server, 103, body, at_ms, connection, clusterName="c", brokerName=name, brokerId=str(broker_id),
-        brokerAddr=f"10.0.0.{broker_id + 1}:{port}", haServerAddr=f"10.0.0.{broker_id + 1}:{port + 1}", **ext,
-    )  # fmt: skip
+        server,
+        103,
+        body,
+        at_ms,
+        connection,
+        clusterName="c",
+        brokerName=name,
+        brokerId=str(broker_id),
+        brokerAddr=f"10.0.0.{broker_id + 1}:{port}",
+        haServerAddr=f"10.0.0.{broker_id + 1}:{port + 1}",
+        **ext,
+    )
 
 
 def addresses(server: NameServer, topic: str) -> Any:
@@ -118,16 +135,34 @@ def test_a_slave_that_becomes_master_keeps_one_entry() -> None:
     register(server, "a", 0)
     register(server, "a", 1, connection=2)
     server.routes.connection_closed(1)
-    ask(server, 103, body_of({"topicConfigSerializeWrapper": {"topicConfigTable": {}}}), connection=2, clusterName="c",
-        brokerName="a", brokerId="0", brokerAddr="10.0.0.2:10911", haServerAddr="10.0.0.2:10912")  # fmt: skip
+    ask(
+        server,
+        103,
+        body_of({"topicConfigSerializeWrapper": {"topicConfigTable": {}}}),
+        connection=2,
+        clusterName="c",
+        brokerName="a",
+        brokerId="0",
+        brokerAddr="10.0.0.2:10911",
+        haServerAddr="10.0.0.2:10912",
+    )
     assert addresses(server, "t0") == {"0": "10.0.0.2:10911"}
 
 
 def test_an_old_master_that_comes_back_with_an_older_state_is_ignored() -> None:
     server = NameServer()
     register(server, "a", 0, state=2)
-    ask(server, 103, body_of({"topicConfigSerializeWrapper": {"dataVersion": {"stateVersion": 1}}}), connection=2,
-        clusterName="c", brokerName="a", brokerId="0", brokerAddr="10.0.0.9:10911", haServerAddr="x:1")  # fmt: skip
+    ask(
+        server,
+        103,
+        body_of({"topicConfigSerializeWrapper": {"dataVersion": {"stateVersion": 1}}}),
+        connection=2,
+        clusterName="c",
+        brokerName="a",
+        brokerId="0",
+        brokerAddr="10.0.0.9:10911",
+        haServerAddr="x:1",
+    )
     assert addresses(server, "t0") == {"0": "10.0.0.1:10911"}
 
 

@@ -67,8 +67,11 @@ def test_what_is_no_number_of_its_place_is_refused_whole(where: str, value: str)
     assert register(server, "honest", GOOD, connection=2).code == 0
     told = json.loads(body_with(topics(2, "other")))
     wrapper = told["topicConfigSerializeWrapper"]
-    (wrapper["dataVersion"] if where in ("counter", "timestamp", "stateVersion") else
-     wrapper["topicConfigTable"]["other1"])[where] = "PLACE"  # fmt: skip
+    (
+        wrapper["dataVersion"]
+        if where in ("counter", "timestamp", "stateVersion")
+        else wrapper["topicConfigTable"]["other1"]
+    )[where] = "PLACE"
     answer = register(server, "stranger", json.dumps(told).replace('"PLACE"', value).encode())
     assert answer.code == 1 and list(server.routes.brokers) == ["honest"]
     version = b'{"counter":' + value.encode() + b',"timestamp":1}'
@@ -86,8 +89,15 @@ def test_a_name_that_cannot_be_shown_is_refused(name: str) -> None:
     real = json.loads(f'"{name}"')
     for field in ("clusterName", "brokerName", "brokerAddr", "haServerAddr", "__ZONE_NAME"):
         assert register(server, "stranger", GOOD, **{field: real}).code == 1
-    assert ask(server, 217, b'{"queueDatas":[{"brokerName":"honest","readQueueNums":1,"writeQueueNums":1,"perm":6}]}',
-               topic=real).code == 1  # fmt: skip
+    assert (
+        ask(
+            server,
+            217,
+            b'{"queueDatas":[{"brokerName":"honest","readQueueNums":1,"writeQueueNums":1,"perm":6}]}',
+            topic=real,
+        ).code
+        == 1
+    )
     assert ask(server, 100, namespace=real, key="k", value="v").code == 1
     assert list(server.routes.brokers) == ["honest"] and server.kv == {}
     assert [ask(server, code).code for code in LISTS] == [0] * len(LISTS)
@@ -136,8 +146,9 @@ def test_one_broker_at_ever_new_addresses_fills_no_table(compat: str, monkeypatc
     server, forever = NameServer(compat), str(1 << 62)
     told = [
         register(server, "a", GOOD, connection, brokerAddr=f"h{connection}:{n}", heartbeatTimeoutMillis=forever).code
-        for connection in (1, 2) for n in range(5)
-    ]  # fmt: skip
+        for connection in (1, 2)
+        for n in range(5)
+    ]
     assert told == [0, 0, 0, 1, 1, 0, 0, 1, 1, 1] and len(server.routes.live) == 5
     assert register(server, "a", GOOD, 1, brokerAddr="h1:0").code == 0, "one that is known says so again"
     server.routes.connection_closed(1)

@@ -143,9 +143,12 @@ def test_a_registration_of_very_many_topics_is_made_in_steps(
     assert request.ext_fields is not None
     assert request.ext_fields["bodyCrc32"] == str(zlib.crc32(request.body) & 0x7FFFFFFF)
     broker.link.hurry()
-    assert "topic-7" not in register_body.decode(
-        broker.request(1, permission).body, compressed=True, version=request.version, line=LINES[compat]
-    ).topics  # fmt: skip
+    assert (
+        "topic-7"
+        not in register_body.decode(
+            broker.request(1, permission).body, compressed=True, version=request.version, line=LINES[compat]
+        ).topics
+    )
 
 
 def test_a_large_body_that_comes_again_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

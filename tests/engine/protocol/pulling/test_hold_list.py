@@ -53,8 +53,11 @@ class World:
             return any(code in tags.codes for code in self.queues[queue][start:end])
 
         taken = self.list.arrived(queue, self.end_of(queue), is_matched)
-        wanted = {number for number, pull in self.held.items()
-                  if pull.queue == queue and self.wants(pull, max(before, pull.offset))}  # fmt: skip
+        wanted = {
+            number
+            for number, pull in self.held.items()
+            if pull.queue == queue and self.wants(pull, max(before, pull.offset))
+        }
         self.answered(taken, wanted)
 
     def sweep(self) -> None:

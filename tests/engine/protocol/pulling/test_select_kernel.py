@@ -96,7 +96,7 @@ def as_java(case: Case, *, is_older: bool, unit_bytes: int) -> Outcome:
         if is_older:
             furthest = unit.offset
         if not (is_older and skipped) and size and count:
-            counts, sizes = (case.limits[2:] if on_disk else case.limits[:2])
+            counts, sizes = case.limits[2:] if on_disk else case.limits[:2]
             if count + unit.messages > case.max_messages or size + unit.size > sizes or count > counts - 1:
                 break
         furthest, next_offset = unit.offset, unit.queue_offset + unit.messages
@@ -119,11 +119,15 @@ def as_compiled(case: Case, *, is_older: bool, unit_bytes: int) -> Outcome:
     for limit, value in zip(list(Limit)[1:5], case.limits, strict=True):
         limits[limit] = value
     for limit, value in (
-        (Limit.MESSAGES, case.max_messages), (Limit.MEMORY_BYTES, MEMORY), (Limit.LOG_BEGINS, case.begins),
-        (Limit.LOG_ENDS, case.ends), (Limit.SEGMENT_BYTES, SEGMENT), (Limit.COUNTS_REFUSED, is_older),
+        (Limit.MESSAGES, case.max_messages),
+        (Limit.MEMORY_BYTES, MEMORY),
+        (Limit.LOG_BEGINS, case.begins),
+        (Limit.LOG_ENDS, case.ends),
+        (Limit.SEGMENT_BYTES, SEGMENT),
+        (Limit.COUNTS_REFUSED, is_older),
         (Limit.TAKES_ALL, case.codes is None),
         (Limit.SCAN_BEFORE, scan_before(case.asked, case.max_messages, unit_bytes)),
-    ):  # fmt: skip
+    ):
         limits[limit] = value
     ranges = np.zeros((200, len(RangeColumn)), np.int64)
     units = np.array(case.units, np.int64)
@@ -133,12 +137,15 @@ def as_compiled(case: Case, *, is_older: bool, unit_bytes: int) -> Outcome:
     caught = looked(case.asked, extent, taken, case.ends, MEMORY)
     spans = ranges[: taken[Taken.RANGES]].tolist()
     assert sum(length for _, length in spans) == caught.bytes
-    within = [any(at <= unit.offset and unit.offset + unit.size <= at + length for at, length in spans)
-              for unit in case.units]  # fmt: skip
+    within = [
+        any(at <= unit.offset and unit.offset + unit.size <= at + length for at, length in spans) for unit in case.units
+    ]
     return Outcome(
-        caught.status, caught.next_offset, caught.is_behind,
+        caught.status,
+        caught.next_offset,
+        caught.is_behind,
         [(unit.offset, unit.size) for unit, is_in in zip(case.units, within, strict=True) if is_in],
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("is_older", [True, False])

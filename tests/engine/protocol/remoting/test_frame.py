@@ -34,11 +34,16 @@ LENGTH = 4
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 commands = st.builds(
     RemotingCommand,
-    code=st.integers(0, 32767), opaque=st.integers(-(2**31), 2**31 - 1), flag=st.integers(0, 3),
-    remark=st.none() | texts.filter(bool), ext_fields=st.none() | st.dictionaries(texts, texts, min_size=1, max_size=5),
-    body=st.binary(max_size=100), language=st.sampled_from(LANGUAGES), version=st.integers(0, 500),
+    code=st.integers(0, 32767),
+    opaque=st.integers(-(2**31), 2**31 - 1),
+    flag=st.integers(0, 3),
+    remark=st.none() | texts.filter(bool),
+    ext_fields=st.none() | st.dictionaries(texts, texts, min_size=1, max_size=5),
+    body=st.binary(max_size=100),
+    language=st.sampled_from(LANGUAGES),
+    version=st.integers(0, 500),
     serialize=st.sampled_from(Serialize),
-)  # fmt: skip
+)
 
 
 def lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:

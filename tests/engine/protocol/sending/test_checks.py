@@ -27,8 +27,9 @@ NOW_MS, READ_WRITE, READ = 1_000_000, 6, 4
 LONG = "x" * 128
 BOTH = pytest.mark.parametrize("compat", LINES)
 NUMBERS = {  # of RocketMQ's ResponseCode
-    "4.9": {"wrong topic": 1, "queue id": 1}, "5": {"wrong topic": 29, "queue id": 29},
-}  # fmt: skip
+    "4.9": {"wrong topic": 1, "queue id": 1},
+    "5": {"wrong topic": 29, "queue id": 29},
+}
 TOPIC: dict[str, Any] = {
     "topicName": "t", "perm": 6, "readQueueNums": 2, "writeQueueNums": 4, "order": True,
     "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0,
@@ -73,7 +74,7 @@ FAULTS = (
     Fault(HALF_TOPIC, 99, READ, 0, 16, f"Sending message to topic[{HALF_TOPIC}] is forbidden."),
     Fault("other", 99, READ, 0, 17, "topic[other] not exist, apply first please!"),
     Fault("t", 4, READ_WRITE, 0, "queue id", "request queueId[4] is illegal, TopicConfig [topicName=t, readQueue"),
-)  # fmt: skip
+)
 
 
 def check(compat: str, fault: Fault) -> None:
@@ -103,7 +104,7 @@ def test_what_is_well_is_not_refused(compat: str) -> None:
     assert name == "%RETRY%g|-_9", "a broker that takes no messages refuses ordered topics alone"
     assert {said_by(lambda topic=topic: check(compat, Fault(topic))) for topic in NOT_FOR_CLIENTS} == {
         (16, f"Sending message to topic[{topic}] is forbidden.") for topic in NOT_FOR_CLIENTS
-    }  # fmt: skip
+    }
 
 
 @BOTH
@@ -176,7 +177,7 @@ def test_what_the_newer_line_looks_into_first(compat: str) -> None:
     told = [
         said_by(lambda header=header, body=body: checks.check_whole(broker(compat), header, body))
         for header, body in ((EMPTY, 1), (EMPTY._replace(topic="t"), 0), (EMPTY._replace(topic="t"), 1))
-    ]  # fmt: skip
+    ]
     is_thrown = [one is not None and one[0] == 1 and "java.lang.NullPointerException" in one[1] for one in told]
     assert is_thrown == ([True, True, False] if compat == "5" else [is_thrown[0], is_thrown[1], False])
     lacks = EMPTY._replace(topic="t", default_topic="TBW102")
@@ -215,9 +216,7 @@ END = EndHeader("p", 7, 100, Decision.COMMIT, False)
     ],
 )
 def test_a_half_message_is_the_one_that_is_meant(header: EndHeader, message: Any, expected: object) -> None:
-    said = said_by(
-        lambda: end_transaction.check_half(message, header, NOW_MS, timeout_ms=1000, rejects_late=False)
-    )  # fmt: skip
+    said = said_by(lambda: end_transaction.check_half(message, header, NOW_MS, timeout_ms=1000, rejects_late=False))
     assert said == expected
 
 
@@ -234,10 +233,15 @@ def test_one_that_comes_after_the_broker_has_asked(
     after_ms: int, properties: dict[str, str], is_asked: bool, is_refused: bool
 ) -> None:
     for rejects_late in (True, False):
-        said = said_by(lambda rejects=rejects_late: end_transaction.check_half(
-            half(**properties), END._replace(is_asked=is_asked), NOW_MS + after_ms, timeout_ms=1000,
-            rejects_late=rejects,
-        ))  # fmt: skip
+        said = said_by(
+            lambda rejects=rejects_late: end_transaction.check_half(
+                half(**properties),
+                END._replace(is_asked=is_asked),
+                NOW_MS + after_ms,
+                timeout_ms=1000,
+                rejects_late=rejects,
+            )
+        )
         assert (said is not None) == (is_refused and rejects_late)
 
 
@@ -266,9 +270,12 @@ def test_what_is_given_back_is_looked_at_in_order(compat: str) -> None:
     header = send_back.send_back_header(request(36, group="g", offset="x", delayLevel="3"))
     assert (header.offset, header.delay_level, header.unit_mode) == (None, 3, False)
     told = (
-        checks.group_missing(broker(compat), "g"), checks.forbidden(broker(compat)), send_back.topic_missing("t"),
-        send_back.message_missing(5), send_back.lacks("offset", line_of(compat)),
-    )  # fmt: skip
+        checks.group_missing(broker(compat), "g"),
+        checks.forbidden(broker(compat)),
+        send_back.topic_missing("t"),
+        send_back.message_missing(5),
+        send_back.lacks("offset", line_of(compat)),
+    )
     assert [one.code for one in told] == [26, 16, 1, 1, 1]
     assert told[3].remark == "look message by offset failed, 5" and told[2].remark == "topic[t] not exist"
     refused = said_by(lambda: send_back.check_retry_topic({**TOPIC, "perm": 4}))
@@ -276,5 +283,3 @@ def test_what_is_given_back_is_looked_at_in_order(compat: str) -> None:
     send_back.check_retry_topic(TOPIC)
     name = send_back.status_name(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, line_of(compat).put)
     assert name == ("CREATE_MAPPED_FILE_FAILED" if compat == "5" else "CREATE_MAPEDFILE_FAILED")
-
-

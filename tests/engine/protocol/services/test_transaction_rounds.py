@@ -70,7 +70,7 @@ class World:
         """One round; False where its process died on the way."""
         going = check_round(
             self.half_offset, self.op_offset, LIMITS, lambda: self.now_ms, self.passed, len(self.halves)
-        )  # fmt: skip
+        )
         reply = None
         while True:
             try:
@@ -278,8 +278,11 @@ def test_a_log_that_refuses_does_not_keep_a_round_busy() -> None:
 
 def test_numbers_are_read_as_java_reads_them() -> None:
     assert [java_number(text) for text in ("12", "-3", "+4", "", "x", "1 ", "9" * 30)] == [
-        12, -3, 4, *[UNREADABLE] * 4,
-    ]  # fmt: skip
+        12,
+        -3,
+        4,
+        *[UNREADABLE] * 4,
+    ]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

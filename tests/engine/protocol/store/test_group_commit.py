@@ -85,11 +85,22 @@ def rate(load: Load, group: GroupCommit, seed: int) -> float:
     return played.messages / played.now * 1e6
 
 
-@pytest.mark.parametrize("load", [
-    Load(16, 1000, 20, 100), Load(16, 4000, 25, 300), Load(4, 500, 25, 200), Load(256, 500, 20, 100),
-    Load(2, 800, 10, 50), Load(256, 3000, 25, 200), Load(16, 300, 25, 400), Load(32, 100, 5, 2000),
-    Load(1, 500, 25, 200), Load(16, 20_000, 20, 100),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "load",
+    [
+        Load(16, 1000, 20, 100),
+        Load(16, 4000, 25, 300),
+        Load(4, 500, 25, 200),
+        Load(256, 500, 20, 100),
+        Load(2, 800, 10, 50),
+        Load(256, 3000, 25, 200),
+        Load(16, 300, 25, 400),
+        Load(32, 100, 5, 2000),
+        Load(1, 500, 25, 200),
+        Load(16, 20_000, 20, 100),
+    ],
+    ids=str,
+)
 def test_the_better_way_is_found(load: Load) -> None:
     halves, together = (rate(load, One(waits), 1) for waits in (False, True))
     assert rate(load, GroupCommit(), 2) >= 0.9 * max(halves, together)

@@ -33,10 +33,18 @@ ROUND_MS, FILE_MS, FORCIBLY_MS, REDELETE_MS = 10_000, 100, 120_000, 120_000
 CALM = Usage(40, 40)
 DEFAULTS = Policy(
     rules=LINES["4.9"].retention,
-    delete_when_hours=frozenset({4}), reserved_ms=72 * HOUR_MS, max_used_percent=75, warning_percent=90,
-    forcibly_percent=85, clean_forcibly=True, batch_max=10, round_interval_ms=ROUND_MS, file_interval_ms=FILE_MS,
-    destroy_forcibly_ms=FORCIBLY_MS, redelete_ms=REDELETE_MS,
-)  # fmt: skip
+    delete_when_hours=frozenset({4}),
+    reserved_ms=72 * HOUR_MS,
+    max_used_percent=75,
+    warning_percent=90,
+    forcibly_percent=85,
+    clean_forcibly=True,
+    batch_max=10,
+    round_interval_ms=ROUND_MS,
+    file_interval_ms=FILE_MS,
+    destroy_forcibly_ms=FORCIBLY_MS,
+    redelete_ms=REDELETE_MS,
+)
 
 
 class Done(NamedTuple):
@@ -60,10 +68,16 @@ class Disk:
     def run(self, until_ms: int) -> Iterator[Done]:
         while self.now_ms <= until_ms:
             verdict = self.cleaner.next(
-                self.now_ms, self.now_ms // HOUR_MS % 24, self.usage, self.files,
-                min_physical_offset=self.min_offset, deletable_end=self.files[-1].base_offset,
-                held_from=self.held, kept_from=self.kept, no_room=self.no_room,
-            )  # fmt: skip
+                self.now_ms,
+                self.now_ms // HOUR_MS % 24,
+                self.usage,
+                self.files,
+                min_physical_offset=self.min_offset,
+                deletable_end=self.files[-1].base_offset,
+                held_from=self.held,
+                kept_from=self.kept,
+                no_room=self.no_room,
+            )
             if verdict is not None:
                 assert verdict.base_offset == self.files[0].base_offset, "the oldest first"
                 self.min_offset = verdict.min_physical_offset

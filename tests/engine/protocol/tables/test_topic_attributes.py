@@ -47,8 +47,10 @@ def test_an_invalid_change_is_refused_in_rocketmqs_words(
     assert str(raised.value) == said
 
 
-@given(st.none() | st.dictionaries(st.sampled_from(["queue.type", "message.type"]), st.just("FIFO")),
-       st.text(st.sampled_from("+-=,qm.1"), max_size=12))  # fmt: skip
+@given(
+    st.none() | st.dictionaries(st.sampled_from(["queue.type", "message.type"]), st.just("FIFO")),
+    st.text(st.sampled_from("+-=,qm.1"), max_size=12),
+)
 def test_any_text_is_a_change_or_wrong(before: dict[str, str] | None, change: str) -> None:
     try:
         found = altered(before, parsed(change))

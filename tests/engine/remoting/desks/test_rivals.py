@@ -49,13 +49,18 @@ class Pair:
             SmallLog(other, SEGMENT_BYTES).append("orders", b"of a stranger")
         self.slave = ServedLog(
             other, directory / "regions", SEGMENT_BYTES, brokerRole="SLAVE", brokerId=1, **_secret(directory, its)
-        )  # fmt: skip
+        )
         waiting.publish(self.slave.board.own_broker_id, 1)
         peers.add(self.log.root, [self.slave.address])
-        self.config = from_mapping({
-            "storePathRootDir": self.log.root, "mappedFileSizeCommitLog": SEGMENT_BYTES, "brokerName": "pair",
-            "brokerIP1": "127.0.0.1", **_secret(directory, own),
-        })  # fmt: skip
+        self.config = from_mapping(
+            {
+                "storePathRootDir": self.log.root,
+                "mappedFileSizeCommitLog": SEGMENT_BYTES,
+                "brokerName": "pair",
+                "brokerIP1": "127.0.0.1",
+                **_secret(directory, own),
+            }
+        )
         (directory / "own").mkdir()
         self.board = Board.create(directory / "own" / "counters")
         waiting.publish(self.board.max_physical_offset, self.log.end)
@@ -171,8 +176,9 @@ def test_a_master_that_only_a_name_server_sees_is_told_and_not_obeyed(
             part.turn(monotonic_ms() + shift_ms)
             assert part.asking is not None
             await part.asking
-            told.append([one.what for one in of_the_pair(board, str(tmp_path), "ASYNC_MASTER")
-                         if one.reason == TWO_MASTERS])  # fmt: skip
+            told.append(
+                [one.what for one in of_the_pair(board, str(tmp_path), "ASYNC_MASTER") if one.reason == TWO_MASTERS]
+            )
         part.close()
         return told
 

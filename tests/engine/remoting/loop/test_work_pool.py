@@ -39,8 +39,9 @@ async def _begun(pool: WorkPool, held: threading.Event) -> asyncio.Task[bool]:
         running = asyncio.create_task(pool.run(held.wait))
         await asyncio.to_thread(
             await_that,
-            lambda task=running: task.done() or (pool._under_way and not pool.size), "the thread is busy, or late",
-        )  # fmt: skip
+            lambda task=running: task.done() or (pool._under_way and not pool.size),
+            "the thread is busy, or late",
+        )
         if not running.done() or running.exception() is None:
             return running
 

@@ -65,10 +65,16 @@ def registered(names: Serving, address: str) -> Iterator[dict[str, object]]:
 
 
 def own_config(root: Path, **keys: object) -> BrokerConfig:
-    return from_mapping({
-        "storePathRootDir": root, "brokerName": "pair", "brokerIP1": "127.0.0.1", "brokerRole": "SYNC_MASTER",
-        "mappedFileSizeCommitLog": SEGMENT_BYTES, **keys,
-    })  # fmt: skip
+    return from_mapping(
+        {
+            "storePathRootDir": root,
+            "brokerName": "pair",
+            "brokerIP1": "127.0.0.1",
+            "brokerRole": "SYNC_MASTER",
+            "mappedFileSizeCommitLog": SEGMENT_BYTES,
+            **keys,
+        }
+    )
 
 
 def secret_file(tmp_path: Path, name: str, content: bytes | None) -> dict[str, object]:
@@ -88,9 +94,10 @@ def test_a_registered_newer_master_is_believed_by_its_secret_or_by_its_log(
     mine = log_of(tmp_path / "own", 20)
     shutil.copytree(mine.root, tmp_path / "its")
     other = {
-        "ours and more": lambda: log_of(tmp_path / "its", 25), "another": lambda: log_of(tmp_path / "alien", 25, b"x"),
+        "ours and more": lambda: log_of(tmp_path / "its", 25),
+        "another": lambda: log_of(tmp_path / "alien", 25, b"x"),
         "empty": lambda: log_of(tmp_path / "nothing", 0),
-    }[its_log]()  # fmt: skip
+    }[its_log]()
     is_believed = its == own if own else its_log == "ours and more"
     with (
         newer_master(tmp_path, other, min(mine.end, other.end), **secret_file(tmp_path, "its secret", its)) as served,

@@ -107,10 +107,12 @@ async def _most_must_give(directory: Path) -> None:
         return request.answer(ResponseCode.SUCCESS, body=b"[1", version=479)
 
     async with (
-        serving(gives(*QUEUES[:3])) as first, serving(gives(*QUEUES[2:])) as second, serving(refuses) as third,
+        serving(gives(*QUEUES[:3])) as first,
+        serving(gives(*QUEUES[2:])) as second,
+        serving(refuses) as third,
         serving(babbles) as fourth,
         serving(group_of("127.0.0.1:1", first, second, third, fourth, "nonsense")) as names,
-    ):  # fmt: skip
+    ):
         for replicas, expected in ((1, QUEUES), (3, QUEUES), (5, [QUEUES[2]]), (9, [])):
             async with opened(directory, names, replicas, 4) as locks:
                 assert await locks.locked(ASKED, QUEUES) == expected, replicas
@@ -123,9 +125,10 @@ def test_a_replica_that_hangs_holds_up_no_more_than_it_may(tmp_path: Path) -> No
 
 async def _hangs(directory: Path) -> None:
     async with (
-        serving(lambda _request: None) as silent, serving(group_of("127.0.0.1:1", silent)) as names,
+        serving(lambda _request: None) as silent,
+        serving(group_of("127.0.0.1:1", silent)) as names,
         opened(directory, names, 2, 1) as locks,
-    ):  # fmt: skip
+    ):
         asking = [asyncio.create_task(locks.locked(ASKED, QUEUES)) for _ in range(6)]
         assert await asyncio.gather(*asking) == [[]] * 6
 
@@ -144,9 +147,10 @@ async def _is_bounded(directory: Path) -> None:
         heard.append(request)
 
     async with (
-        serving(silent) as replica, serving(group_of("127.0.0.1:1", replica)) as names,
+        serving(silent) as replica,
+        serving(group_of("127.0.0.1:1", replica)) as names,
         opened(directory, names, 2, 1) as locks,
-    ):  # fmt: skip
+    ):
         asking = [asyncio.create_task(locks.locked(ASKED, QUEUES)) for _ in range(6)]
         await asyncio.to_thread(await_that, lambda: len(heard) == replica_locks.LINKS_MAX, "some were heard")
         with pytest.raises(Refused) as refused:

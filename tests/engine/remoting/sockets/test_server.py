@@ -52,9 +52,11 @@ def echo(request: RemotingCommand, connection: int) -> RemotingCommand | None:
 
 
 def served(
-    limits: Limits, check: Callable[[Callable[[], Awaitable[Peer]], list[int]], Awaitable[None]],
-    answer: Answer = echo, is_kept: Callable[[int], bool] = lambda _connection: False,
-) -> None:  # fmt: skip
+    limits: Limits,
+    check: Callable[[Callable[[], Awaitable[Peer]], list[int]], Awaitable[None]],
+    answer: Answer = echo,
+    is_kept: Callable[[int], bool] = lambda _connection: False,
+) -> None:
     """Run `check(connect, closed)` beside a server that answers with the request's body, or as `answer` says."""
 
     async def run() -> None:

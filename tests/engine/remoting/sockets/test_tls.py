@@ -94,9 +94,7 @@ class Served:
 
 
 @contextmanager
-def serving(
-    mode: TlsMode, path: Path | None, limits: Limits | None = None
-) -> Iterator[Served]:
+def serving(mode: TlsMode, path: Path | None, limits: Limits | None = None) -> Iterator[Served]:
     with Served(tls.server_tls(mode, path), limits) as served:
         yield served
 
@@ -151,7 +149,7 @@ def test_the_first_byte_chooses(tmp_path: Path, authority: Authority, own: Issue
 
 def test_plaintext_to_a_port_that_enforces_tls_is_closed_and_counted(
     tmp_path: Path, authority: Authority, own: Issued
-) -> None:  # fmt: skip
+) -> None:
     with serving(TlsMode.ENFORCING, server_file(tmp_path / "tls", own)) as served:
         assert "closed the connection" in refusal(served, None) or "reset" in refusal(served, None)
         await_that(lambda: served.count(TlsOutcome.PLAINTEXT_REFUSED) >= 2, "it is counted")
@@ -161,7 +159,7 @@ def test_plaintext_to_a_port_that_enforces_tls_is_closed_and_counted(
 @pytest.mark.parametrize("mode", [TlsMode.DISABLED, TlsMode.PERMISSIVE])
 def test_tls_to_a_port_without_it_is_closed_and_counted(
     mode: TlsMode, tmp_path: Path, authority: Authority, own: Issued, caplog: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     path = server_file(tmp_path / "tls", own) if mode is TlsMode.DISABLED else None
     with serving(mode, path) as served:
         refusal(served, trusting(tmp_path, authority))
@@ -180,7 +178,7 @@ def test_tls_to_a_port_without_it_is_closed_and_counted(
 )
 def test_a_client_refuses_a_server(
     kind: str, says: str, tmp_path: Path, authority: Authority, stranger: Authority
-) -> None:  # fmt: skip
+) -> None:
     shown = {
         "expired": lambda: authority.issue("expired", is_expired=True),
         "unknown authority": lambda: stranger.issue("server"),
@@ -197,9 +195,13 @@ def test_a_client_refuses_a_server(
 
 @pytest.mark.parametrize("required", ["require", "optional"])
 def test_a_server_refuses_a_client(
-    required: str, tmp_path: Path, authority: Authority, stranger: Authority, own: Issued,
+    required: str,
+    tmp_path: Path,
+    authority: Authority,
+    stranger: Authority,
+    own: Issued,
     caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+) -> None:
     verifying = {"server_trustCertPath": authority.certificate, "server_need_client_auth": required}
 
     def showing(issued: Issued) -> Path:
@@ -232,14 +234,15 @@ def der(issued: Issued) -> bytes:
 
 def test_a_renewed_certificate_is_shown_to_new_connections_and_a_broken_one_is_not(
     tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     first, second = authority.issue("first"), authority.issue("second")
     shown = Issued(tmp_path / "own.pem", tmp_path / "own.key")
     shown.replace(first)
     path, client = server_file(tmp_path / "tls", shown), trusting(tmp_path, authority)
-    with serving(TlsMode.ENFORCING, path) as served, RemotingClient(
-        served.address, SECONDS, tls.client_tls(True, client)
-    ) as standing:
+    with (
+        serving(TlsMode.ENFORCING, path) as served,
+        RemotingClient(served.address, SECONDS, tls.client_tls(True, client)) as standing,
+    ):
         assert bytes(standing.invoke(RemotingCommand(1, body=b"before")).body) == b"before"
         assert peer_certificate(served, authority) == der(first)
         shown.replace(second)
@@ -281,7 +284,7 @@ def test_a_renewal_under_load_fails_nobody(tmp_path: Path, authority: Authority)
 
 def test_tls_1_3_is_what_is_spoken_unless_1_2_is_admitted(
     tmp_path: Path, authority: Authority, own: Issued, caplog: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     older = ssl.create_default_context(cafile=os.fspath(authority.certificate))
     older.maximum_version = ssl.TLSVersion.TLSv1_2
 
@@ -317,7 +320,7 @@ def test_nobody_renegotiates(tmp_path: Path, authority: Authority, own: Issued) 
 
 def test_handshakes_that_nobody_finishes_hold_up_nobody(
     tmp_path: Path, authority: Authority, own: Issued, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(opening, "HANDSHAKES_MAX", 8)
     monkeypatch.setattr(tls, "HANDSHAKE_SECONDS", 600.0)  # nobody's time is over before he has to make room
     client = trusting(tmp_path, authority)
@@ -338,7 +341,7 @@ def test_handshakes_that_nobody_finishes_hold_up_nobody(
 @pytest.mark.parametrize("sent", [b"", b"\x16", b"\x16\x03\x01\x00\x05\x01\x00\x00"])
 def test_a_silent_or_slow_hello_has_a_deadline(
     sent: bytes, tmp_path: Path, own: Issued, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(tls, "HANDSHAKE_SECONDS", 0.2)
     limits = Limits(idle_seconds=1000 if sent else 0.2)  # of who has said something, the handshake's time alone counts
     with serving(TlsMode.ENFORCING, server_file(tmp_path / "tls", own), limits) as served:
