@@ -25,7 +25,7 @@ def named(module: str) -> str:
 
 @cache
 def version_here(otherwise: str = "unknown") -> str:
-    """Return the release with the commit of this build, `0.2.0+g0123456789ab`, or with a digest of the sources.
+    """Return the release with the commit of this build, `0.3.0+g0123456789ab`, or with a digest of the sources.
 
     `otherwise` on a path of modules, which has no metadata.
     """
