@@ -24,17 +24,17 @@ RELEASES = {"4.9.7": OLDEST, "5.3.3": NEWEST, "5.5.0": NEWEST}  # RocketMQ's rel
 REQUESTS, MQADMIN = (Path(__file__).with_name(f"rocketmq_{name}.txt") for name in ("requests", "mqadmin"))
 TRIED_BY = ("tests/interop/test_mqadmin.py", "tests/interop/test_administered_clients.py")
 SERVERS = {"broker", "names"}  # a controller, a container and a client are no server of ours
-REFUSED = {RequestCode.RECALL_MESSAGE: "refused: code 16, there is no timer wheel"}
-ASKS_NOBODY = "files of RocketMQ's: these commands read them and ask no server"
+REFUSED = {RequestCode.RECALL_MESSAGE: "the timer wheel (this request is refused with code 16)"}
+ASKS_NOBODY = "local files that Slipstream does not write; these commands send no request"
 WHY = (  # names of requests that are not answered: why; the first that fits counts
-    (r"LITE|PARENT_TOPIC", "lite topics of 5.5"),
+    (r"LITE|PARENT_TOPIC", "lite topics of RocketMQ 5.5"),
     (r"POP|^ACK_|BATCH_ACK|PEEK|INVISIBLE|NOTIFICATION|POLLING|ASSIGNMENT|SET_MESSAGE_REQUEST_MODE", "POP consumers"),
     (r"^AUTH_|ACL|GLOBAL_WHITE", "users and ACLs"),
     (r"CONTROLLER|EPOCH_CACHE|ROLE_CHANGED|CLEAN_BROKER_DATA", "the controller"),
     (r"^(ADD|REMOVE)_BROKER", "the broker container"),
-    (r"MIN_BROKER_ID|EXCHANGE_BROKER_HA|MASTER_FLUSH", "slaves that act as masters"),
+    (r"MIN_BROKER_ID|EXCHANGE_BROKER_HA|MASTER_FLUSH", "slaves that act as masters (`enableSlaveActingMaster`)"),
     (r"ROCKSDB", "RocksDB"),
-    (r"COLD_DATA|COMMITLOG_READ_MODE", "control of cold reads"),
+    (r"COLD_DATA|COMMITLOG_READ_MODE", "flow control of cold reads"),
     (r"STATIC_TOPIC", "static topics"),
     (r"TIMER_ENGINE", "the timer wheel"),
     (r"FILTER", "filter servers"),
@@ -119,8 +119,8 @@ def _summary() -> str:
                 str(counts["for others"]),
             )
         )
-    head = ("RocketMQ", "compared with", "codes", "answered", "refused with a reason", "code 3, not supported",
-            "not for a broker or name server")  # fmt: skip
+    head = ("RocketMQ", "Slipstream with", "request codes", "answered", "refused with a reason",
+            "not supported (code 3)", "served by no RocketMQ broker or name server")  # fmt: skip
     return table(head, rows)
 
 
@@ -133,7 +133,7 @@ def _missing() -> str:
     order = dict.fromkeys(why for _pattern, why in WHY)
     rows = [(why, ", ".join(f"{of.number} {code(of.name)}" for of in groups[why])) for why in order if why in groups]
     rows += [(words, f"{int(one)} {code(one.name)}") for one, words in REFUSED.items()]
-    return table(("what is missing", "requests"), rows)
+    return table(("missing feature", "requests that need it"), rows)
 
 
 def _for_other_servers(request: Request) -> bool:
@@ -158,8 +158,9 @@ def _mqadmin() -> str:
     no = [(why, ", ".join(names)) for why, names in sorted(lacking.items())]
     return (
         "Slipstream answers every request of these commands:\n\n"
-        f"{table(('in', 'run by a test', 'not run by a test'), yes)}\n"
-        f"These commands fail:\n\n{table(('what is missing', 'commands'), no)}"
+        f"{table(('versions of mqadmin', 'commands that a test runs', 'commands that no test runs'), yes)}\n"
+        "These commands do not work with Slipstream:\n\n"
+        f"{table(('missing feature', 'commands that need it'), no)}"
     )
 
 

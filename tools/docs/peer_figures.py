@@ -31,7 +31,7 @@ class Row(NamedTuple):
 SENDS, CONSUMERS, SPARK = "front-sends", "front-consume", "spark"
 ROWS = (
     Row(
-        "one client sends 128 B, then the next",
+        "one client sends 128 B, waits for the answer, sends again",
         SENDS,
         "sends, 5, ASYNC_FLUSH: 1 x 1, 128 B: messages/s",
         "rocketmq 5",
@@ -45,27 +45,53 @@ ROWS = (
         "/s",
     ),
     Row(
-        "64 clients with 4 sends each, one slave",
+        "64 clients send 1 KiB, 4 in flight each; one slave",
         SENDS,
         "sends, 5, SYNC_MASTER: 64 x 4, 1024 B: messages/s",
         "rocketmq 5",
         "/s",
     ),
     Row("a consumer reads a backlog of 4 GiB", CONSUMERS, "consumers, 5: backlog, messages/s", "rocketmq 5", "/s"),
-    Row("from send to listener, p99", CONSUMERS, "consumers, 5: send to listener, p99", "rocketmq 5", " µs"),
-    Row("a slave catches up", "catch-up", "catch-up, frames of 32 KiB", "rocketmq 4.9", " MiB/s"),
-    Row("the same, beside the system call alone", "catch-up", "catch-up, frames of 32 KiB", "sendfile limit", " MiB/s"),
-    Row("a local producer appends 128 B", "append", "append 128 B, 1 producer(s)", "chronicle", " million/s", 1e-6),
+    Row(
+        "time from a send to the consumer's listener, p99",
+        CONSUMERS,
+        "consumers, 5: send to listener, p99",
+        "rocketmq 5",
+        " µs",
+    ),
+    Row("an empty slave fetches the log", "catch-up", "catch-up, frames of 32 KiB", "rocketmq 4.9", " MiB/s"),
+    Row(
+        "the same, against `sendfile` alone",
+        "catch-up",
+        "catch-up, frames of 32 KiB",
+        "sendfile limit",
+        " MiB/s",
+    ),
+    Row(
+        "a local producer appends 128 B, in batches",
+        "append",
+        "append 128 B, 1 producer(s)",
+        "chronicle",
+        " million/s",
+        1e-6,
+    ),
     Row("Spark counts all messages", SPARK, "spark count", "kafka", " s", inverse=True),
     Row(
-        "Spark sums the bodies' lengths of a topic",
+        "Spark sums the body lengths of one topic",
         SPARK,
         "spark topic-sum-of-length(body)",
         "parquet",
         " s",
         inverse=True,
     ),
-    Row("Spark reads five columns with bodies", SPARK, "spark five-columns-with-body", "parquet", " s", inverse=True),
+    Row(
+        "Spark reads five columns, one of them the body",
+        SPARK,
+        "spark five-columns-with-body",
+        "parquet",
+        " s",
+        inverse=True,
+    ),
 )
 
 
@@ -85,7 +111,7 @@ def _cells(row: Row, ratios: list[dict[str, Any]]) -> tuple[str, str, str, str]:
     of = next(of for of in ratios if of["work"] == row.ratio and of["against"] == row.peer)
     ours, theirs = (1 / of[side] if row.inverse else of[side] * row.scale for side in ("ours", "theirs"))
     better = of["value"] if of["more_is_better"] else 1 / of["value"]
-    side = _times(better) if better >= 1 else f"slower: {better:.2f} of its speed"
+    side = _times(better) if better >= 1 else f"slower: {better:.2f} of the peer's speed"
     return row.words, f"{_number(ours)}{row.unit}", f"{_number(theirs)}{row.unit}, {PEERS[row.peer]}", side
 
 
