@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -210,10 +212,11 @@ def test_an_iceberg_table_without_snapshots_that_say_offsets_ends_the_load_when_
 def test_a_delta_restore_by_a_time_is_found(tmp_path: Path) -> None:
     lake = Lake(tmp_path, "delta")
     first = load_twice(lake)
-    at_ms = next(entry["timestamp"] for entry in lake.delta().history() if entry["version"] == first + 1)
-    log = Path(lake.name) / "_delta_log"
-    saved = (log / f"{first:020}.json").stat().st_mtime_ns
-    lake.delta().restore(dt.datetime.fromtimestamp(max(at_ms - 1, saved // 1_000_000) / 1000, dt.UTC))
+    began = time.time() - 60  # versions have the times of their files, whose clock moves in steps of milliseconds
+    for version in range(first + 2):
+        file = Path(lake.name) / "_delta_log" / f"{version:020}.json"
+        os.utime(file, (began + version, began + version))
+    lake.delta().restore(dt.datetime.fromtimestamp(began + first + 0.5, dt.UTC))
     there = len(lake.rows())
     assert there == 30
     lake.fill(10)
