@@ -22,7 +22,8 @@ from engine.board.client_words import LockRow, Rows, TableWord
 from engine.board.name_rows import NAME_BYTES_MAX, NameRow, texts_of
 from engine.board.offset_rows import NONE, NewRows, OffsetRow, by_topic_and_group
 from engine.protocol.clients.locks import LOCKS_MAX, Lock, MessageQueue
-from engine.protocol.tables.consumer_offsets import QUEUES_MAX, Key
+from engine.protocol.tables.consumer_offsets import QUEUES_MAX
+from engine.protocol.tables.offset_journal import Key
 from ipc.arrays import Words
 from ipc.compiled.atomics import publish
 from ipc.errors import RegionNoSpace

@@ -19,7 +19,7 @@ from engine.board.client_table import ClientJournal, ClientTable
 from engine.board.cursors import Board
 from engine.board.delay_table import DELAY_FILE, DelayTable
 from engine.protocol.clients.locks import Lock, MessageQueue
-from engine.protocol.tables.consumer_offsets import Key
+from engine.protocol.tables.offset_journal import Key
 from ipc.errors import IpcError
 from store.files import pointer
 from store.files.directory import StoreDirectory

@@ -7,10 +7,10 @@ of them again took half as long as all else that a first batch needs.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from spark_bridge.options.queues import EARLIEST, LATEST
 from spark_bridge.options.values import InvalidOption
@@ -20,13 +20,12 @@ from spark_bridge.plan.log_times import LogTimes
 from spark_bridge.split.splits import LogExtent, Queue
 from spark_bridge.split.stored import StoredByQueue
 from spark_bridge.stream.offsets import Bounds, Offsets, QueueKey
-from spark_bridge.stream.tail import AtFirst, Begin
+from spark_bridge.stream.tail import AtFirst, Begin, QueueTail, StoreView, Tail
 from store.upkeep import snapshots
 from store.upkeep.snapshots import Snapshot, SnapshotGone
 
 if TYPE_CHECKING:
     from spark_bridge.stream.options import StreamOptions
-    from spark_bridge.stream.stores import StreamStores
 
 
 class _Beginning(NamedTuple):
@@ -34,6 +33,21 @@ class _Beginning(NamedTuple):
 
     bounds: tuple[int, int]
     offset: int
+
+
+class OpenStores(Protocol):
+    """The stores of a query at one look."""
+
+    @property
+    def views(self) -> Mapping[str, StoreView]:
+        """What each store has, by store."""
+
+    @property
+    def tails(self) -> Mapping[str, Tail]:
+        """What is followed of each store, by store."""
+
+    def tail_of(self, key: QueueKey) -> QueueTail | None:
+        """Return the followed end of a queue; None if the queue is unknown."""
 
 
 class Starts:
@@ -64,7 +78,7 @@ class Starts:
 
             yield begin
 
-    def offsets(self, stores: StreamStores, there: Bounds) -> Offsets:
+    def offsets(self, stores: OpenStores, there: Bounds) -> Offsets:
         """The first offset to read of every queue.
 
         Raises InvalidOption for a time after all messages, if that is asked; as `snapshot_of` for a snapshot.
@@ -76,7 +90,7 @@ class Starts:
             offsets.update(self._of_store(store, stores, there))
         return {key: offsets[key] for key in there}
 
-    def _of_store(self, store: str, stores: StreamStores, there: Bounds) -> Iterator[tuple[QueueKey, int]]:
+    def _of_store(self, store: str, stores: OpenStores, there: Bounds) -> Iterator[tuple[QueueKey, int]]:
         broker = stores.tails[store].broker_name
         stored, begins = self._stored(broker), self._begins.get(store, {})
         named = {item.queue[:2]: item.offset for item in self._options.starting if item.queue.is_of(broker)}
@@ -108,20 +122,20 @@ class Starts:
             raise InvalidOption(f"startingOffsetsByTimestampStrategy=error: {what}")
 
 
-def _offset_at(key: QueueKey, bounds: tuple[int, int], stores: StreamStores, times: LogTimes, from_ms: int) -> int:
+def _offset_at(key: QueueKey, bounds: tuple[int, int], stores: OpenStores, times: LogTimes, from_ms: int) -> int:
     tail = stores.tail_of(key)
     assert tail is not None, "it is among the bounds"
     with tail.seen() as entries:
         return offset_at(Queue(tail.directory, key.topic, key.queue_id, entries, *bounds), times, from_ms)
 
 
-def _behind_snapshot(name: str, stores: StreamStores, there: Bounds) -> Offsets:
+def _behind_snapshot(name: str, stores: OpenStores, there: Bounds) -> Offsets:
     """Return where the queues ended at the snapshot; those that came later, from their beginning."""
     then = {store: snapshot_of(stores.tails[store].root, name, view.extent) for store, view in stores.views.items()}
     return {key: _end_then(key, then[key.store], stores, bounds) for key, bounds in there.items()}
 
 
-def _end_then(key: QueueKey, one: Snapshot, stores: StreamStores, bounds: tuple[int, int]) -> int:
+def _end_then(key: QueueKey, one: Snapshot, stores: OpenStores, bounds: tuple[int, int]) -> int:
     end = one.offsets.get(key.topic, {}).get(key.queue_id)
     if end is None:
         return bounds[0]

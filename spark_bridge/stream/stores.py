@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.values import InvalidOption
@@ -23,7 +23,7 @@ from spark_bridge.stream.limits import Limits, Span, cut_to_bytes, cut_to_rows
 from spark_bridge.stream.offsets import ONLY_STORE, Bounds, Offsets, QueueKey, first_unread, share
 from spark_bridge.stream.plan import Part
 from spark_bridge.stream.start import Starts
-from spark_bridge.stream.tail import QueueTail, StoreTail, StoreView
+from spark_bridge.stream.tail import QueueTail, StoreTail, StoreView, Tail
 from store.upkeep import leases
 from store.upkeep.leases import Lease
 
@@ -60,18 +60,6 @@ class Unread(NamedTuple):
     key: QueueKey
     start: int
     end: int
-
-
-class Tail(Protocol):
-    """One store as it grows: `stream.tail.StoreTail`, or a store on another host."""
-
-    root: str
-    broker_name: str
-
-    @property
-    def is_served(self) -> bool: ...
-    def look(self) -> StoreView | None: ...
-    def close(self) -> None: ...
 
 
 class StreamStores:

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -187,6 +188,18 @@ class StoreView:
     extent: LogExtent
     queues: Mapping[tuple[str, int], QueueTail]
     judged: bool
+
+
+class Tail(Protocol):
+    """One store as it grows: a StoreTail, or a store on another host."""
+
+    root: str
+    broker_name: str
+
+    @property
+    def is_served(self) -> bool: ...
+    def look(self) -> StoreView | None: ...
+    def close(self) -> None: ...
 
 
 @dataclass

@@ -11,7 +11,6 @@ offsets go by that. So entries of expired records are compared with nothing, and
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,7 +143,7 @@ class QueueRecovery:
         for topic, _queue_id, queue in list(self._every()):
             if self._builds(topic):
                 if not _keep_expired(queue, min_offset):
-                    shutil.rmtree(queue.directory)
+                    file_io.remove_tree(queue.directory)
                 removed += 1
         if removed:
             self.findings.append(f"{removed} consume queues are rebuilt from the log: {because}")

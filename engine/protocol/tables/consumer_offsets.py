@@ -7,8 +7,9 @@ Implements: ConsumerOffsetManager
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from engine.protocol.tables.offset_journal import Key, NoJournal, OffsetJournal
 from engine.protocol.tables.reset_offsets import MARK, ResetOffsets
 from store.message.topics import is_lmq
 from store.names import CONSUMER_OFFSETS
@@ -20,29 +21,7 @@ from store.tables.tables import QUEUES_A_STEP, DataVersion
 QUEUES_MAX = 1 << 20  # of all groups: of what clients say, no more is kept
 LOADED_CAPACITY = 8  # 16 buckets: the map that fastjson makes from a file
 
-Key = tuple[str, str]  # topic, group
 Value = dict[str, Any]
-
-
-class OffsetJournal(Protocol):
-    """The place where offsets are kept beyond this process."""
-
-    def set_offset(self, key: Key, queue_id: int, offset: int) -> bool:
-        """The group is there in that queue; False where there is no room for that."""
-
-    def clear_offset(self, key: Key, queue_id: int) -> None:
-        """The group is nowhere in that queue."""
-
-
-class NoJournal:
-    """A journal that keeps no offsets."""
-
-    def set_offset(self, key: Key, queue_id: int, offset: int) -> bool:
-        """Do nothing; True: there is room."""
-        return True
-
-    def clear_offset(self, key: Key, queue_id: int) -> None:
-        """Do nothing: no offset is kept."""
 
 
 class NoRoom(Exception):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from engine.protocol.tables.bodies import MODES, TIMING_COUNT, Bodies
-from engine.protocol.tables.consumer_offsets import ConsumerOffsets, Key
+from engine.protocol.tables.consumer_offsets import ConsumerOffsets
 from engine.protocol.tables.defaults import (
     SYSTEM_GROUPS,
     TRANSACTION_GROUP,
@@ -20,6 +20,7 @@ from engine.protocol.tables.defaults import (
     default_topics,
     group_config,
 )
+from engine.protocol.tables.offset_journal import Key
 from engine.protocol.tables.sound_topics import QUEUE_NUMS, sound_topics
 from engine.protocol.tables.taking import entries_of, keep_equal, note_others
 from engine.protocol.tables.timer_state import TimerCheckpoint

@@ -7,10 +7,8 @@ Kept beyond this process in the journal of offsets, under a group's name that no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from engine.protocol.tables.consumer_offsets import Key, OffsetJournal
+from engine.protocol.tables.offset_journal import Key, OffsetJournal
 
 MARK = "\0"  # before the group's name in the journal
 

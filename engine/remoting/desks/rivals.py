@@ -29,7 +29,7 @@ from engine.board.rival_note import Rival
 from engine.board.role_request import ROLE_SIGNAL, RoleRequest
 from engine.net import tls
 from engine.net.rare_lines import RareLines
-from engine.protocol.broker.log_requests import TEXT_MAX, standing_of
+from engine.protocol.broker.log_requests import TEXT_MAX, Extent, standing_of
 from engine.protocol.ha import reign
 from engine.protocol.ha.reign import Standing, Step, Verdict, Watch
 from engine.protocol.remoting.answers import Refused, required, whole_number
@@ -133,9 +133,11 @@ class Rivals(Part):
         """Ask and judge other masters, in a thread. Raises OwnFileDamaged, AccessDenied."""
         circle, own, known_at = self._circle(), self._standing(), self.context.registrar.known_at()
         listed = fencing.unreached(circle, known_at, tuple(self._unreached))
-        extent = log_answers.extent_now(self.context.config, self.context.board, self._files, wall_ms())
-        relayed = self._relay.look(circle, known_at, own, extent, listed)
+        relayed = self._relay.look(circle, known_at, own, self._extent, listed)
         return fencing.in_order([*fencing.judged(circle, own), *relayed]), listed
+
+    def _extent(self) -> Extent:
+        return log_answers.extent_now(self.context.config, self.context.board, self._files, wall_ms())
 
     def _not_reached(self, listed: dict[str, bool], now_ms: int) -> list[str]:
         """The masters that name servers have listed of late, and that do not answer."""

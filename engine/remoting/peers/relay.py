@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from engine.protocol.broker.log_requests import Extent, extent_body, extent_of, standing_of
 from engine.protocol.ha import reign, relayed
@@ -30,9 +30,17 @@ class Relay:
         self.texts: tuple[str, ...] = ()
 
     def look(
-        self, circle: Circle, known_at: Iterable[str], own: Standing, extent: Extent, not_reached: Collection[str]
+        self,
+        circle: Circle,
+        known_at: Iterable[str],
+        own: Standing,
+        extent_now: Callable[[], Extent],
+        not_reached: Collection[str],
     ) -> list[Judged]:
-        """The masters among those that have proved themselves so; the next number for them is said with `texts`."""
+        """The masters among those that have proved themselves so; the next number for them is said with `texts`.
+
+        `extent_now` reads this master's files: only a claim needs it.
+        """
         self._known = {address: one for address, one in self._known.items() if address in not_reached}
         if not (circle.secret and not_reached):
             self._nonce, self._to, self.texts = b"", b"", ()
@@ -46,6 +54,7 @@ class Relay:
                     self._take(circle, own, address, said)
         if to != self._to or not self.texts:
             self._to = to
+            extent = extent_now()
             claim = json.dumps(extent_body(extent._replace(epochs=extent.epochs[-1:]))).encode()
             self.texts = relayed.texts_of(relayed.signed(circle.secret, self._nonce, to, claim))
         return list(self._known.values())

@@ -11,7 +11,7 @@ from engine.board import client_table
 from engine.board.client_table import STEP, ClientJournal, ClientTable
 from engine.board.name_rows import NAME_BYTES_MAX
 from engine.protocol.clients.locks import Lock, MessageQueue
-from engine.protocol.tables.consumer_offsets import Key
+from engine.protocol.tables.offset_journal import Key
 from store.names import CONSUMER_OFFSETS
 
 Offsets = dict[Key, dict[int, int]]
