@@ -38,7 +38,7 @@ def pipeline(look: Look, width: int, glyphs: Glyphs) -> list[Text]:
     cells, arrow = min(STAGE_CELLS_MAX, width // (len(stages) + len(look.stages))), f" {glyphs.arrow} "
     exact = f"{first.offset:,}"
     stages.append((first.name, exact if len(exact) <= cells - len(arrow) else bytes_text(first.offset)))
-    stages += [(one.name, f"-{bytes_text(one.behind)}") for one in others]
+    stages += [(one.name, f"-{bytes_text(one.behind)}" if one.behind else "0 B") for one in others]
     names = arrow.join(fitted(name, cells - len(arrow)) for name, _value in stages)
     values = (" " * len(arrow)).join(fitted(value, cells - len(arrow)) for _name, value in stages)
     rate, times = look.rate, look.times
