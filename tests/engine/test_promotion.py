@@ -244,7 +244,7 @@ def test_a_store_without_a_broker_is_promoted_at_its_next_start(tmp_path: Path) 
         assert role_of(b.store) == "SLAVE:1"
 
 
-def test_nobody_who_tells_fences_nobody(tmp_path: Path, names: Serving) -> None:
+def test_name_servers_that_know_no_other_master_fence_nobody(tmp_path: Path, names: Serving) -> None:
     config = from_mapping(
         {
             "storePathRootDir": tmp_path,

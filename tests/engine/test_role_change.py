@@ -64,7 +64,7 @@ def test_the_file_of_epochs_has_the_last_word(tmp_path: Path, role: str, known: 
     assert (config.broker_role, config.broker_id) == now
 
 
-def test_which_master_a_slave_follows(tmp_path: Path) -> None:
+def test_epochs_decide_which_master_a_slave_follows(tmp_path: Path) -> None:
     fenced = Epochs().fenced(Fence(1, "pair:2", "10.0.0.2:10912", 1))
     alone, named = config_of(tmp_path, "ASYNC_MASTER"), config_of(tmp_path, "ASYNC_MASTER", namesrvAddr="h:9876")
     assert role_now.effective(alone, fenced).ha_master_address == ("10.0.0.2", 10912)

@@ -16,7 +16,7 @@ SECONDS = 120
 SMALL = {"mappedFileSizeCommitLog": 1 << 20}
 
 
-def test_it_ends_with_the_code_or_the_signal_of_its_end(tmp_path: Path) -> None:
+def test_a_forked_broker_reports_its_exit_code_or_its_signal(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", **SMALL) as broker:
         assert isinstance(broker.process, ForkedProcess)
         with pytest.raises(subprocess.TimeoutExpired):

@@ -27,7 +27,7 @@ def _faults(source: str) -> list[str]:
         f"@kernel\ndef put(at): pass\n{WORD}put(Word.HEAD)",
     ],
 )
-def test_what_is_wrong_is_found(source: str) -> None:
+def test_each_forbidden_use_of_array_words_is_found(source: str) -> None:
     assert len(_faults(source)) == 1
 
 
@@ -42,5 +42,5 @@ def test_what_is_wrong_is_found(source: str) -> None:
         f"{WORD}@kernel\ndef get(at): pass\n@kernel\ndef put(at): get(Word.HEAD)",
     ],
 )
-def test_what_is_right_passes(source: str) -> None:
+def test_allowed_uses_of_array_words_pass(source: str) -> None:
     assert not _faults(source)

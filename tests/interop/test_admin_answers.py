@@ -137,7 +137,7 @@ def of_messages() -> Iterator[Question]:
 
 @pytest.mark.interop
 @pytest.mark.parametrize("version", rocketmq.VERSIONS)
-def test_both_answer_administrators_alike(version: str, tmp_path: Path) -> None:
+def test_slipstream_answers_administrators_as_rocketmq_does(version: str, tmp_path: Path) -> None:
     with both(tmp_path, version) as peers:
         lists = of_lists(rocketmq.is_five(version))
         unlike = differences(*peers, [*of_queues(), *of_clients(), *lists, *of_messages()])
@@ -218,7 +218,7 @@ def forbidden_on_disk(directory: Path) -> str:
 
 
 @pytest.mark.interop
-def test_both_forbid_topics_to_groups_alike(tmp_path: Path) -> None:
+def test_slipstream_forbids_topics_to_groups_as_rocketmq_does(tmp_path: Path) -> None:
     """5.x; its file is what a broker of either kind begins with."""
     masks = {**MASKS, r'counter\\":\d+': r'counter\\":0', r'timestamp\\":\d+': r'timestamp\\":0'}
     with both(tmp_path, "5.3.3", masks) as peers:
@@ -238,7 +238,7 @@ def test_both_forbid_topics_to_groups_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.interop
-def test_both_set_offsets_alike_and_tell_who_pulls(tmp_path: Path) -> None:
+def test_slipstream_resets_offsets_as_rocketmq_does(tmp_path: Path) -> None:
     """5.x with useServerSideResetOffset, its default; the groups are made at both."""
     with both(tmp_path, "5.3.3", frontProcesses=2) as peers:
         groups = [Question(200, body=b'{"groupName":"%s"}' % group) for group in (b"g", b"h")]

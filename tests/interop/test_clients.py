@@ -47,7 +47,7 @@ def test_lite_pulls_of_a_5x_client_work_at_compat_4_9(tmp_path: Path) -> None:
     assert other_forms(real, ours) == {}
 
 
-def test_what_is_recorded_is_whole() -> None:
+def test_the_recorded_conversations_of_real_brokers_are_complete() -> None:
     for cell in cells():
         if cell.kind not in REAL_OF:
             real = recorded(cell)

@@ -24,7 +24,7 @@ SECONDS = 180
 
 @pytest.mark.interop
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
-def test_its_commands_work_at_our_cluster(version: str, tmp_path: Path) -> None:
+def test_mqadmins_commands_work_at_a_slipstream_cluster(version: str, tmp_path: Path) -> None:
     needs.need([version])
     five = rocketmq.is_five(version)
 

@@ -62,7 +62,7 @@ def test_a_message_counts_as_handled_when_the_next_is_asked_for(path: Path) -> N
     assert list(RingReader(path).messages(2)) == [b"first", b"second"], "so its successor has it again"
 
 
-def test_the_rest_of_a_long_message_goes_with_who_wrote_it(path: Path) -> None:
+def test_a_long_message_is_dropped_when_its_writer_dies(path: Path) -> None:
     writer, reader = RingWriter(path), RingReader(path)
     writer.put(bytes(3 * RING_BYTES))  # more than the ring holds: the writer dies with the rest
     assert list(reader.messages(1)) == []
@@ -70,7 +70,7 @@ def test_the_rest_of_a_long_message_goes_with_who_wrote_it(path: Path) -> None:
     assert list(reader.messages(1)) == [b"of another writer"]
 
 
-def test_the_rest_of_a_long_message_goes_with_who_read_it(path: Path) -> None:
+def test_a_long_message_is_dropped_when_its_reader_dies(path: Path) -> None:
     writer, reader = RingWriter(path), RingReader(path)
     writer.put(bytes(3 * RING_BYTES))
     writer.put(b"behind it")

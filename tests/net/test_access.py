@@ -169,7 +169,7 @@ def test_lists_keep_a_stranger_from_every_port_and_say_which_key(network: Networ
 
 @pytest.mark.interop
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
-def test_its_mqadmin_prints_the_refusal(version: str, network: Network, tmp_path: Path) -> None:
+def test_mqadmin_on_another_host_prints_the_refusal(version: str, network: Network, tmp_path: Path) -> None:
     needs.need([version])
 
     class There(MqAdmin):

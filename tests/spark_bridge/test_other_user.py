@@ -122,7 +122,7 @@ def closed_to_all(root: Path) -> Path:
     return store.root
 
 
-def test_another_users_reads(readable: Readable, open_dir: Path) -> None:
+def test_another_user_reads_only_what_he_may_read(readable: Readable, open_dir: Path) -> None:
     closed, queues_closed = closed_to_all(open_dir / "closed"), closed_to_all(open_dir / "queues-closed")
     closed.chmod(0o700)
     for path in (queues_closed, *queues_closed.rglob("*")):

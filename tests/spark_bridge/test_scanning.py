@@ -202,7 +202,7 @@ def test_damage_ends_a_scan_or_is_a_row(tmp_path):
     assert told.num_rows == 4
 
 
-def test_no_spark_is_needed_for_any_of_it(made):
+def test_a_scan_needs_no_spark(made):
     program = f"""
 import sys
 sys.modules["pyspark"] = None

@@ -68,7 +68,7 @@ def test_every_message_that_consumers_get_is_a_row(spark: SparkSession, store: s
     assert sorted(row.n for row in compressed) == sorted(line["bodyLength"] for line in messages if line["sysFlag"] & 1)
 
 
-def test_decoded_bodies(spark: SparkSession, tmp_path: Path) -> None:
+def test_json_bodies_are_decoded_into_typed_columns(spark: SparkSession, tmp_path: Path) -> None:
     made = SmallStore(tmp_path, 4096)
     for number in range(60):
         made.put("orders", json.dumps({"id": number, "who": {"name": f"n{number}"}}).encode() if number != 7 else b"{")

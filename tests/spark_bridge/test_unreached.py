@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> SmallStore:
     return made
 
 
-def test_a_batch_read_says_it_once_and_reads_all_under_a_lease(
+def test_a_batch_read_warns_once_and_reads_everything_under_a_lease(
     store: SmallStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "slipstream"):
@@ -51,7 +51,7 @@ def test_a_batch_read_says_it_once_and_reads_all_under_a_lease(
     assert leases.held_from(store.root, 0) == store.offsets[0], "its retention deletes what is read"
 
 
-def test_no_cursor_of_it_is_known(store: SmallStore) -> None:
+def test_no_cursor_of_an_unreachable_broker_is_known(store: SmallStore) -> None:
     assert inventory.cursor_of(str(store.root), "reput_from_offset") is None
 
 

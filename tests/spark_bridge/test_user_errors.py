@@ -59,14 +59,16 @@ def run(spark: SparkSession, checkpoint: Path, schema: str | None = None, **opti
         ({"startingOffsets": "{"}, "startingOffsets='{'"),
     ],
 )
-def test_a_read_that_cannot_be(spark: SparkSession, store: str, options: dict[str, str], told: str) -> None:
+def test_an_error_of_a_read_is_shown_in_one_line(
+    spark: SparkSession, store: str, options: dict[str, str], told: str
+) -> None:
     with pytest.raises(ERRORS) as caught:
         spark.read.format("rocketmq").options(**{"path": store, **options}).load().count()
     assert told in line_of(caught.value)
 
 
 @pytest.mark.spark
-def test_damage_that_an_executor_finds(spark: SparkSession, store: str) -> None:
+def test_damage_that_an_executor_finds_is_shown_in_one_line(spark: SparkSession, store: str) -> None:
     segment = Path(store) / "commitlog" / f"{0:020d}"
     content = bytearray(segment.read_bytes())
     content[4] ^= 0xFF
@@ -87,7 +89,7 @@ def test_damage_that_an_executor_finds(spark: SparkSession, store: str) -> None:
         ("queueId bigint", {}, "column queueId is int"),
     ],
 )
-def test_a_stream_that_cannot_be(
+def test_an_error_of_a_stream_is_shown_in_one_line(
     spark: SparkSession, store: str, tmp_path: Path, schema: str | None, options: dict[str, str], told: str
 ) -> None:
     with pytest.raises(ERRORS) as caught:
@@ -97,7 +99,7 @@ def test_a_stream_that_cannot_be(
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("path", "told"), [("/nowhere", "NO_ENGINE: /nowhere"), ("s3a://b/c", "s3a cannot be mapped")])
-def test_a_write_that_cannot_be(spark: SparkSession, path: str, told: str) -> None:
+def test_an_error_of_a_write_is_shown_in_one_line(spark: SparkSession, path: str, told: str) -> None:
     rows = spark.range(1).selectExpr("'body' AS body").write.format("rocketmq").mode("append")
     with pytest.raises(ERRORS) as caught:
         rows.option("topic", "x").save(path)
@@ -140,7 +142,7 @@ def test_generators_and_what_the_system_says_of_files() -> None:
         next(found)
 
 
-def test_what_has_no_code_is_left_as_it_is() -> None:
+def test_an_error_without_a_code_keeps_its_traceback() -> None:
     @in_one_line
     def failing() -> None:
         raise KeyError("a fault of ours")
@@ -170,12 +172,12 @@ def test_a_refused_stream_says_why_whatever_it_is_asked(ask: Callable[[RefusedSt
     ("path", "expected"),
     [("/a/b", "/a/b"), ("file:/a/b", "/a/b"), ("file:///a", "/a"), ("a b", "a b"), ("/a:/b", "/a:/b"), ("c:d", "c:d")],
 )
-def test_paths_of_this_host(path: str, expected: str) -> None:
+def test_paths_and_file_urls_of_this_host_are_accepted(path: str, expected: str) -> None:
     assert local_path("path", path) == expected
 
 
 @pytest.mark.parametrize("path", ["hdfs://h/x", "s3a://b", "/a,abfss://c/d", " HDFS:/x", "https://h/x"])
-def test_paths_of_other_systems(path: str) -> None:
+def test_paths_of_other_file_systems_are_refused(path: str) -> None:
     with pytest.raises(InvalidOption, match="give a directory of each executor's own host"):
         local_path("path", path)
 

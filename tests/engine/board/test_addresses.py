@@ -61,7 +61,7 @@ def test_split(text: str, host: str, port: str) -> None:
 
 
 @pytest.mark.parametrize("word", [0, -1])
-def test_no_address(word: int) -> None:
+def test_a_word_without_an_address_is_shown_as_a_dash(word: int) -> None:
     assert (addresses.unpack(word), addresses.text(word)) == (None, "-")
 
 

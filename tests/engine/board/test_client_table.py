@@ -26,7 +26,7 @@ def seen(directory: Path) -> tuple[Offsets, Locks]:
     return offsets, locks
 
 
-def test_what_the_file_says_is_there_once(tmp_path: Path) -> None:
+def test_a_filled_table_keeps_its_offsets_for_the_next_process(tmp_path: Path) -> None:
     client_table.create(tmp_path)
     journal = ClientJournal.attach(tmp_path)
     assert not journal.is_filled
@@ -37,7 +37,7 @@ def test_what_the_file_says_is_there_once(tmp_path: Path) -> None:
     again.close()
 
 
-def test_very_many_are_filled_in_as_one_by_one(tmp_path: Path) -> None:
+def test_offsets_are_filled_in_the_same_way_into_an_empty_and_a_used_table(tmp_path: Path) -> None:
     offsets: Offsets = {
         (f"t{n}", "t1" if n == 1 else f"g{n % 9}"): {q - 1: (n - 5) * q for q in range(n % 5)} for n in range(3 * STEP)
     }

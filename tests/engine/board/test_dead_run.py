@@ -131,7 +131,7 @@ def says(killed: Killed, **changed: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
 
 
-def test_one_of_another_boot_or_another_broker_is_not_believed(tmp_path: Path) -> None:
+def test_a_dead_run_of_another_boot_or_broker_is_not_believed(tmp_path: Path) -> None:
     killed = Killed(tmp_path).die()
     before = (killed.root / POINTER).read_text()
     says(killed, boot_id="another")

@@ -50,7 +50,7 @@ def store(tmp_path: Path) -> Iterator[Path]:
     os.close(held)
 
 
-def test_its_commands_show_it(store: Path) -> None:
+def test_commands_show_a_running_broker_of_0_2_0(store: Path) -> None:
     shown = json.loads(run("status", store, "--json").stdout)
     assert (shown["role"], shown["state"], shown["cursors"]["put_messages"]) == ("ASYNC_MASTER", "RUNNING", MESSAGES)
     assert shown["cursors"]["reign"] == 0, "a counter that it does not have"

@@ -17,7 +17,7 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_table, "QUEUES_STEP", 4)
 
 
-def test_it_grows_step_by_step_and_keeps_what_it_has(tmp_path: Path) -> None:
+def test_the_queue_table_grows_step_by_step_and_keeps_its_queues(tmp_path: Path) -> None:
     table = QueueTable.create(tmp_path, {("old", 7): 11})
     blocks = (tmp_path / queue_table.QUEUES_FILE).stat().st_blocks * 512
     assert blocks < 64 * 1024, "memory is taken when it is needed, not for all that there may ever be"

@@ -126,7 +126,7 @@ def as_a_link(directory: Path) -> None:
 @pytest.mark.parametrize("changed", [
     without_an_owner, of_another_store, of_another_broker, with_a_letter, with_a_directory, with_a_link, as_a_link,
 ])  # fmt: skip
-def test_what_is_not_surely_a_brokers_stays(
+def test_a_directory_that_may_not_be_the_brokers_is_not_removed(
     config: BrokerConfig, region_dir: Path, caplog: pytest.LogCaptureFixture, changed: object
 ) -> None:
     directory = made(config)

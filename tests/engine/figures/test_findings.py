@@ -165,7 +165,7 @@ def test_tables_that_cannot_be_written_are_a_problem(board: Board, tmp_path: Pat
     assert finding.reason == "TABLE" and "cannot be written (Permission denied)" in finding.what
 
 
-def test_one_that_starts_says_so(board: Board, tmp_path: Path) -> None:
+def test_a_broker_that_stops_is_a_finding(board: Board, tmp_path: Path) -> None:
     waiting.publish(board.broker_state, BrokerState.STOPPING)
     (finding,) = findings_of(board, status_of(tmp_path))
     assert finding.reason == "STOPPED" and "STOPPING" in finding.what

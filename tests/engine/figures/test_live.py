@@ -24,7 +24,7 @@ def ends(tmp_path: Path) -> QueueEnds:
     return QueueEnds.create(tmp_path, {("a", 0): 10, ("a", 1): 20, ("b", 0): 5})
 
 
-def test_lag_and_pace_of_groups(ends: QueueEnds, tmp_path: Path) -> None:
+def test_groups_are_shown_with_their_lag_and_rate(ends: QueueEnds, tmp_path: Path) -> None:
     journal = ClientJournal.attach(tmp_path)
     journal.set_offset(("a", "g"), 0, 4)
     journal.set_offset(("a", "g"), 1, 25)  # above the end: no lag, and none below nothing

@@ -196,7 +196,7 @@ def test_a_slave_without_its_master_is_alive_and_not_ready(tmp_path: Path) -> No
         await_that(is_told, "why it is not ready", pause=0.05)
 
 
-def test_other_requests(pair: tuple[LocalBroker, LocalBroker]) -> None:
+def test_requests_other_than_for_metrics_get_their_http_status(pair: tuple[LocalBroker, LocalBroker]) -> None:
     assert get(pair[0], "/")[0] == 404
     assert get(pair[0], method="POST")[0] == 405
     status, _type, text = get(pair[0], method="HEAD")
@@ -275,7 +275,9 @@ def test_a_client_that_does_not_read_harms_nobody(pair: tuple[LocalBroker, Local
     [({}, 0, [5557, 0]), ({}, 4000, [4000, 0]), ({"metricsPromExporterPort": 0}, 0, [0, 0]),
      ({"metricsPromExporterPort": 80}, 4000, [80])],
 )  # fmt: skip
-def test_which_ports_are_tried(tmp_path: Path, settings: dict[str, int], before: int, ports: list[int]) -> None:
+def test_the_metrics_port_is_tried_first_and_any_free_port_next_unless_configured(
+    tmp_path: Path, settings: dict[str, int], before: int, ports: list[int]
+) -> None:
     board = Board.create(tmp_path / "counters")
     waiting.publish(board.metrics_port, before)
     assert MetricsServer(from_mapping(settings), board, no_sizes, nobody_tells).ports() == ports

@@ -163,7 +163,7 @@ def test_the_allocator_sleeps_until_it_is_asked(board: Board, files: SegmentFile
     allocator.close()
 
 
-def test_open_role(board: Board, tmp_path: Path) -> None:
+def test_open_role_allocates_segments_of_the_configured_size(board: Board, tmp_path: Path) -> None:
     config = from_mapping({"storePathRootDir": str(tmp_path / "store"), "mappedFileSizeCommitLog": str(1 << 20)})
     assert turns(open_role(config, board)) == 2
     assert (tmp_path / "store" / "commitlog" / f"{1 << 20:020d}").stat().st_size == 1 << 20

@@ -49,7 +49,7 @@ def turns(dispatcher: Dispatcher) -> int:
     return moved
 
 
-def test_it_follows_the_log(log: SmallLog, board: Board) -> None:
+def test_the_dispatcher_follows_the_log(log: SmallLog, board: Board) -> None:
     dispatcher = role(log, board)
     assert dispatcher.do_work(NOW) == 0
     for count in (1, 50, 3):
@@ -157,7 +157,9 @@ def test_a_segment_missing_above_the_logs_beginning_ends_the_role(log: SmallLog,
         role(log, board).do_work(NOW)
 
 
-def test_what_it_finds_is_logged_once(log: SmallLog, board: Board, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_finding_of_the_dispatcher_is_logged_once(
+    log: SmallLog, board: Board, caplog: pytest.LogCaptureFixture
+) -> None:
     log.append("..")
     log.append("..")
     waiting.publish(board.max_physical_offset, log.end)
@@ -201,7 +203,7 @@ def test_the_dispatcher_sleeps_on_the_log_at_once_while_a_reader_waits(log: Smal
     growing.join()
 
 
-def test_open_role(tmp_path: Path, board: Board) -> None:
+def test_open_role_makes_queue_files_of_the_configured_size(tmp_path: Path, board: Board) -> None:
     log = SmallLog(tmp_path / "store", segment_bytes=1 << 20)
     log.fill(3, topics=1, queues=1)
     waiting.publish(board.max_physical_offset, log.end)

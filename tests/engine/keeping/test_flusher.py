@@ -234,7 +234,7 @@ def test_a_failed_sync_of_a_queue_is_final_too(log: SmallLog, board: Board, monk
     assert not log.directory.checkpoint.exists()
 
 
-def test_queues_and_checkpoint_at_their_own_pace(log: SmallLog, board: Board, synced: list[str]) -> None:
+def test_queues_and_checkpoint_are_synced_at_their_own_interval(log: SmallLog, board: Board, synced: list[str]) -> None:
     flusher = role(log, board)
     grow(log, board, 1000)
     dispatch(log, board)
@@ -314,7 +314,7 @@ def test_a_log_that_begins_above_0(tmp_path: Path, board: Board) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_open_role(kind: str, tmp_path: Path, board: Board) -> None:
+def test_open_role_flushes_by_the_configured_flush_type(kind: str, tmp_path: Path, board: Board) -> None:
     log = SmallLog(tmp_path / "store", segment_bytes=1 << 20)
     config = from_mapping(
         {

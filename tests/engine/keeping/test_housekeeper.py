@@ -253,7 +253,7 @@ def test_an_empty_log_begins_where_it_is_asked_for(tmp_path: Path) -> None:
     bench.role.do_work(NOW)
 
 
-def test_nobody_asks_or_the_log_has_bytes(tmp_path: Path) -> None:
+def test_a_log_with_bytes_or_without_a_request_keeps_its_beginning(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.log.files.reserve(0)
     waiting.publish(bench.board.segment_request_offset, -1)
@@ -355,7 +355,7 @@ def test_what_an_administrator_sets_decides_from_the_next_round_on(bench: Bench)
     assert "deleteWhen, hour 05; 48.0 h old, older than fileReservedTime 24.0 h" in bench.audit("delete")[0]["reason"]
 
 
-def test_open_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_role_makes_a_housekeeper_from_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = SmallLog(tmp_path / "store")
     log.fill(3)
     config, board = from_mapping({**SETTINGS, "storePathRootDir": log.root}), Board.create(tmp_path / "counters")

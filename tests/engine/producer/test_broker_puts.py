@@ -82,7 +82,7 @@ def test_op_messages_of_5_are_written_after_their_interval(tmp_path: Path) -> No
 
 
 @BOTH
-def test_delay_and_send_back(tmp_path: Path, compat: str) -> None:
+def test_delayed_and_sent_back_messages_go_to_the_topics_of_rocketmq(tmp_path: Path, compat: str) -> None:
     with LocalBroker(tmp_path / "b", **SMALL, compat=compat) as broker:
         with Producer(broker.store, timeout=TIMEOUT) as producer:
             late = producer.send("t", b"late", delay_level=99, queue_id=3)

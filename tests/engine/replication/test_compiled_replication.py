@@ -88,7 +88,9 @@ steps = st.lists(st.tuples(st.integers(-50, 6000), st.integers(0, 3000)), max_si
 
 @EXAMPLES
 @given(st.integers(-1, 5000), st.sampled_from([UNLIMITED, 1, 650, 2000]), steps)
-def test_the_same_frames_at_the_same_times(request_offset: int, limit: int, moves: list[tuple[int, int]]) -> None:
+def test_compiled_and_plain_senders_send_the_same_frames_at_the_same_times(
+    request_offset: int, limit: int, moves: list[tuple[int, int]]
+) -> None:
     plain, compiled = Master(limit, request_offset), connection_of(limit, request_offset)
     now_ms, end = NOW_MS, max(request_offset, 0)
     for elapsed_ms, appended in moves:
@@ -183,7 +185,7 @@ frames = st.lists(st.tuples(st.integers(0, 900), st.sampled_from([0] * 12 + [1, 
 
 @EXAMPLES
 @given(st.integers(1, 300), frames, st.lists(st.integers(1, 1500), min_size=1, max_size=60))
-def test_the_same_bytes_in_the_same_place(
+def test_compiled_and_plain_receivers_write_the_same_bytes(
     board: Board, end: int, sizes: list[tuple[int, int]], cuts: list[int]
 ) -> None:
     stream, at = b"", end

@@ -61,6 +61,6 @@ def test_a_host_that_does_not_answer(tmp_path: Path) -> None:
         assert reason_at(tmp_path, "127.0.0.1", port, CONNECT_TIMEOUT_MS) is CloseReason.CONNECT_TIMEOUT
 
 
-def test_each_has_a_code_of_its_kind() -> None:
+def test_each_failure_to_connect_has_an_error_code() -> None:
     reasons = (CloseReason.NO_ADDRESS, CloseReason.UNREACHABLE, CloseReason.CONNECT_FAILED, CloseReason.CONNECT_TIMEOUT)
     assert [CODES[reason].value for reason in reasons] == ["NO_ADDRESS", "UNREACHABLE", "UNREACHABLE", "TIMEOUT"]

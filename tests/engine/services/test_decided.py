@@ -107,7 +107,7 @@ def connected(port: int) -> Deciding | None:
         return None
 
 
-def test_one_whose_message_is_in_the_log_is_not_asked_about_after_a_crash(tmp_path: Path) -> None:
+def test_a_committed_half_message_is_not_asked_about_after_a_crash(tmp_path: Path) -> None:
     settings = {**QUICK, "compat": "5", "transactionCheckInterval": NEVER_MS, "transactionOpBatchInterval": NEVER_MS}
     with LocalBroker(tmp_path / "b", **settings) as broker:
         producer = Deciding(broker.port)

@@ -91,7 +91,7 @@ def offsets_of(store: Path) -> dict[int, int]:
 
 
 @BOTH
-def test_each_comes_once_in_time_and_in_order_also_after_a_restart(tmp_path: Path, compat: str) -> None:
+def test_delayed_messages_come_once_in_time_and_in_order_after_a_restart_too(tmp_path: Path, compat: str) -> None:
     made, settings = random.Random(14), {**SMALL, "compat": compat}
     with LocalBroker(tmp_path / "b", **settings) as broker:
         with Producer(broker.store, timeout=TIMEOUT) as producer:

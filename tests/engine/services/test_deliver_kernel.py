@@ -136,7 +136,7 @@ def test_the_usual_message_is_compiled(compat: str) -> None:
     assert examined(draft.pieces[0], facts)[1][0, Row.IS_USUAL]
 
 
-def test_lengths_that_lead_out_of_the_record_are_left_alone() -> None:
+def test_damaged_records_are_delivered_as_the_plain_way_delivers_them_or_left_to_it() -> None:
     made, facts = random.Random(5), facts_of("5")
     for _ in range(300):
         record = bytearray(stored_record(made, facts))

@@ -55,7 +55,7 @@ def ended_of(store: Path) -> set[int]:
 
 
 @BOTH
-def test_one_that_nobody_ends_is_put_back_and_then_given_up(tmp_path: Path, compat: str) -> None:
+def test_an_undecided_half_message_is_put_back_and_then_given_up(tmp_path: Path, compat: str) -> None:
     with LocalBroker(tmp_path / "b", **SMALL, compat=compat) as broker:
         with Producer(broker.store, timeout=TIMEOUT) as producer:
             with Stopped(board_of(broker.store), "transactions"):  # none of those that are ended is asked about before
@@ -110,7 +110,7 @@ def test_deaths_put_nothing_back_twice(tmp_path: Path) -> None:
 
 
 @BOTH
-def test_an_administrator_has_one_asked_about_from_the_beginning(tmp_path: Path, compat: str) -> None:
+def test_an_administrator_restarts_the_checks_of_a_half_message(tmp_path: Path, compat: str) -> None:
     settings = {**SMALL, "compat": compat, "transactionCheckInterval": 3_600_000}
     with LocalBroker(tmp_path / "b", **settings) as broker:
         with Producer(broker.store, timeout=TIMEOUT) as producer:

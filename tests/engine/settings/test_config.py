@@ -166,7 +166,7 @@ def test_rocketmqs_words_for_exporters() -> None:
         ("storePathRootDir=/tmp/a\\u0000b", "allowed: one path"),
     ],
 )
-def test_what_stops_the_start(tmp_path: Path, line: str, says: str) -> None:
+def test_a_wrong_setting_stops_the_start_with_file_and_line(tmp_path: Path, line: str, says: str) -> None:
     path = written(tmp_path, f"# comment\nbrokerClusterName=c\n{line}\n")
     with pytest.raises(ConfigError) as caught:
         load(path)

@@ -27,7 +27,7 @@ def taken(ahead: SegmentAhead, board: Board, base: int) -> tuple[Segment, int]:
     return ready
 
 
-def test_the_next_one_is_ready_once_it_is_allocated_and_the_last_one_is_unmapped(tmp_path: Path) -> None:
+def test_the_next_segment_is_ready_once_allocated_and_the_last_one_is_unmapped(tmp_path: Path) -> None:
     board, files = Board.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
     ahead = SegmentAhead(board, files, POPULATED)
     assert ahead.take(0) is None
@@ -48,7 +48,7 @@ def test_the_next_one_is_ready_once_it_is_allocated_and_the_last_one_is_unmapped
     assert (files.directory / f"{SIZE:020d}").read_bytes()[:9] == bytes([7] * 8 + [0])
 
 
-def test_one_that_the_writer_had_to_open_itself_is_never_taken_for_the_next(tmp_path: Path) -> None:
+def test_a_segment_that_the_writer_opened_is_never_taken_for_the_next(tmp_path: Path) -> None:
     board, files = Board.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
     for base in (0, SIZE, 2 * SIZE):
         files.reserve(base)
@@ -63,7 +63,7 @@ def test_one_that_the_writer_had_to_open_itself_is_never_taken_for_the_next(tmp_
     ahead.close()
 
 
-def test_one_that_is_ready_is_no_longer_looked_for_and_the_last_one_is_unmapped_though_nothing_is_allocated(
+def test_the_last_segment_is_unmapped_though_no_further_one_is_allocated(
     tmp_path: Path,
 ) -> None:
     board, files = Board.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)

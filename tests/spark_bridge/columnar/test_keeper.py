@@ -51,7 +51,7 @@ def states(log: SmallLog) -> list[State]:
     return [one.state for one in checked]
 
 
-def test_it_follows_the_log(log: SmallLog, keeper: Keeper) -> None:
+def test_the_keeper_builds_side_files_as_the_log_grows(log: SmallLog, keeper: Keeper) -> None:
     run(log, keeper, 0)
     assert (keeper.done_offset, keeper.built, states(log)) == (3 * log.segment_bytes, 3, [State.VALID] * 3)
     grow(log, 5)
@@ -70,7 +70,7 @@ def test_a_segment_is_held_while_it_is_read(log: SmallLog, keeper: Keeper) -> No
     assert {0, 4096, 8192} <= held and leases.held_from(log.root, 0) is None
 
 
-def test_what_is_refused_is_counted_and_passed(log: SmallLog, keeper: Keeper) -> None:
+def test_a_segment_that_gets_no_side_file_is_counted_and_passed(log: SmallLog, keeper: Keeper) -> None:
     log.append(sys_flag=int(SysFlag.INNER_BATCH))
     grow(log, 5)
     run(log, keeper, 0)
@@ -136,7 +136,9 @@ def test_another_builder_is_waited_for(log: SmallLog, keeper: Keeper) -> None:
     assert (keeper.waits_for, keeper.built) == (0, 3)
 
 
-def test_what_is_half_done_goes(log: SmallLog, keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_the_keeper_removes_a_half_made_side_file(
+    log: SmallLog, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("spark_bridge.columnar.segment_rows.STEP_ROWS", 3)
     assert keeper.step(0, log.end, 0) and keeper.step(0, log.end, 0)
     assert [path.name for path in side_files.folder_of(log.root).iterdir()] == [f"{0:020d}.parquet.creating"]
@@ -146,7 +148,7 @@ def test_what_is_half_done_goes(log: SmallLog, keeper: Keeper, monkeypatch: pyte
     assert keeper.built == 3
 
 
-def test_a_folder_of_another_store_ends_it(log: SmallLog, keeper: Keeper, tmp_path: Path) -> None:
+def test_a_folder_of_another_store_ends_the_keeper(log: SmallLog, keeper: Keeper, tmp_path: Path) -> None:
     side_files.folder_of(log.root).symlink_to(tmp_path)
     with pytest.raises(ForeignFile):
         run(log, keeper, 0)

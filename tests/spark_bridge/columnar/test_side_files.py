@@ -174,7 +174,7 @@ def test_columns_are_judged_apart(log: SmallLog) -> None:
 
 @pytest.mark.parametrize("suffix", side_files.SUFFIXES)
 @pytest.mark.parametrize("what", ["cut", "empty", "gone", "longer", "folder", "link", "pipe"])
-def test_what_lies_under_its_names_is_judged_first(suffix: str, what: str, log: SmallLog) -> None:
+def test_a_broken_side_file_is_not_believed_and_built_again(suffix: str, what: str, log: SmallLog) -> None:
     rounds.build_all(log.root)
     path = side_files.folder_of(log.root) / f"{0:020d}{suffix}"
     content = path.read_bytes()
@@ -290,7 +290,7 @@ def test_a_segment_that_cannot_have_one_is_refused_once(log: SmallLog) -> None:
     assert built.before.state is State.STALE and is_believed(log)
 
 
-def test_what_becomes_of_it_with_its_segment(log: SmallLog, tmp_path: Path) -> None:
+def test_side_files_are_valid_in_a_copy_and_removed_with_their_segments(log: SmallLog, tmp_path: Path) -> None:
     rounds.build_all(log.root)
     copy = SmallLog(tmp_path / "copy")
     shutil.copytree(log.root, copy.root, dirs_exist_ok=True)
@@ -340,7 +340,7 @@ def test_a_full_disk_leaves_nothing_behind(deadly: int, log: SmallLog, monkeypat
     assert all(is_believed(log, base) for base in bases(log))
 
 
-def test_two_do_not_build_at_once(log: SmallLog) -> None:
+def test_a_second_builder_is_refused_while_one_builds(log: SmallLog) -> None:
     fd = _held(log)
     with pytest.raises(SideFilesBusy):
         rounds.build_all(log.root)

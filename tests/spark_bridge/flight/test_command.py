@@ -101,7 +101,9 @@ def test_sources_that_are_not_installed_serve_too(small: SmallStore) -> None:
             end(process, STOP_SECONDS)
 
 
-def test_tls_by_the_files_of_a_broker(small: SmallStore, token_file: Path, tmp_path: Path) -> None:
+def test_the_flight_command_serves_tls_with_a_brokers_files(
+    small: SmallStore, token_file: Path, tmp_path: Path
+) -> None:
     authority = Authority(tmp_path / "ca")
     own, other = authority.issue("node"), Authority(tmp_path / "other", "another authority")
     tls = tmp_path / "tls.properties"
@@ -138,7 +140,7 @@ def test_what_is_refused_at_the_start_is_one_line(small: SmallStore, token_file:
 
 
 @pytest.mark.broker
-def test_beside_a_broker_that_writes(tmp_path: Path) -> None:
+def test_the_flight_command_serves_rows_beside_a_broker_that_writes(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "broker-a", mappedFileSizeCommitLog=1 << 20) as broker:
         properties = tmp_path / "broker-a" / "broker.properties"
         with Producer(broker.store, timeout=60) as producer, FlightProcess("-c", properties) as running:

@@ -96,7 +96,7 @@ def test_a_server_killed_five_times_in_one_read_costs_tries_and_no_row(tmp_path:
     assert seen.failures > 0, "not one a kill: what was on its way is read to its end, past the next server's life"
 
 
-def test_replicas_that_cannot_and_one_that_can(store: SmallStore, tmp_path: Path) -> None:
+def test_unusable_replicas_are_each_tried_once_before_the_usable_one(store: SmallStore, tmp_path: Path) -> None:
     """Lagging, of another broker, gone, and last the one that has it: each once, and none is asked for ever."""
     behind = copied(store, tmp_path / "behind")
     shutil.rmtree(behind / "consumequeue")

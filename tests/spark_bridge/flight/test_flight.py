@@ -171,12 +171,12 @@ def test_a_header_that_is_not_quite_right_lets_nobody_in(server: FlightServer, h
         list(client.list_flights(b"", flight.FlightCallOptions(headers=headers)))
 
 
-def test_addresses_are_asked_for(golden: str) -> None:
+def test_a_forbidden_address_gets_no_rows(golden: str) -> None:
     with served(golden, may_enter=lambda host: host != "127.0.0.1") as running, pytest.raises(AddressNotAllowed):
         remote_rows(running.location, ScanRequest())
 
 
-def test_topics_that_are_kept_back(small: SmallStore) -> None:
+def test_topics_that_are_kept_back_are_neither_served_nor_listed(small: SmallStore) -> None:
     orders = ScanRequest(("orders",))
     with served(small.root, ["orders", "none"]) as running:
         assert remote_rows(running.location, orders) == rows_in_place(small.root, orders)
@@ -354,7 +354,7 @@ def test_damage_is_the_same_error_and_the_same_rows(small: SmallStore, topics) -
         assert "CORRUPT_RECORD" in told and str(small.root) not in told
 
 
-def test_what_flight_has_and_we_have_not(server: FlightServer) -> None:
+def test_calls_of_flight_that_are_not_offered_are_refused(server: FlightServer) -> None:
     with RemoteStore(server.location, TOKEN) as store:
         with pytest.raises(NotOffered):
             store.ask("drop", b"")

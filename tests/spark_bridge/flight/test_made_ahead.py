@@ -66,7 +66,7 @@ def test_only_the_next_batch_is_made_while_one_is_sent(streams: Streams) -> None
         next(stream)
 
 
-def test_as_many_as_may_be_are_made_ahead_of_all_streams(streams: Streams) -> None:
+def test_batches_made_ahead_are_limited_over_all_streams(streams: Streams) -> None:
     all_made = [Made(3) for _ in range(4)]
     under_way = [begun(streams, made) for made in all_made]
     for stream in under_way:
@@ -88,7 +88,7 @@ def test_an_error_of_a_batch_made_ahead_is_raised_in_its_place(streams: Streams)
     assert [number(batch) for batch in begun(streams, Made(3))] == [0, 1, 2]
 
 
-def test_a_stream_that_is_left_lets_go_of_what_is_being_made(streams: Streams) -> None:
+def test_an_abandoned_stream_closes_the_batch_that_is_being_made(streams: Streams) -> None:
     for _ in range(5):  # more than are made at a time
         made = Made(4, may=2)
         stream = begun(streams, made)

@@ -106,6 +106,6 @@ def test_what_is_no_request_is_refused_in_a_line(command: bytes) -> None:
         ),
     ).map(lambda value: json.dumps(value).encode())
 )
-def test_nothing_but_a_refusal_comes_of_anything(command: bytes) -> None:
+def test_any_command_is_parsed_or_refused(command: bytes) -> None:
     with suppress(InvalidOption):
         parsed(command)

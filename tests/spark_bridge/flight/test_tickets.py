@@ -202,6 +202,6 @@ def test_a_mutated_ticket_is_refused_or_says_what_its_own_bounds_allow(fields, a
 
 
 @given(st.binary(max_size=300))
-def test_nothing_but_a_refusal_comes_of_bytes(text: bytes) -> None:
+def test_arbitrary_bytes_are_refused_as_a_ticket(text: bytes) -> None:
     with pytest.raises(InvalidTicket):
         parsed(text)

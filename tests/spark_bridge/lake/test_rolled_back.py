@@ -55,7 +55,7 @@ def test_messages_of_a_load_that_was_rolled_back_come_again(lake: Lake) -> None:
     assert lake.load() == []
 
 
-def test_also_where_others_have_committed_since(lake: Lake) -> None:
+def test_a_rolled_back_table_is_loaded_again_after_commits_of_others(lake: Lake) -> None:
     first = load_twice(lake)
     compact(lake)
     lake.roll_back(first)

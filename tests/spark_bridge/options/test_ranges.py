@@ -29,7 +29,7 @@ def test_a_time_is_the_millisecond_that_it_says():
         assert parse_moment("x", f"2026-11-21T12:00:00.{ms:03d}Z").ms == 1_795_262_400_000 + ms
 
 
-def test_what_is_in_both_and_within():
+def test_ranges_are_intersected_clipped_and_widened():
     assert Range(3).met(Range(None, 9)).met(Range(5, 7)) == Range(5, 7)
     assert Range(3, 9).within(0, 5) == (3, 5)
     assert Range().within(2, 5) == (2, 5)

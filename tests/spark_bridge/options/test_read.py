@@ -83,6 +83,6 @@ def test_json_that_says_less_or_more_than_text_can_is_refused_in_one_short_line(
 
 @pytest.mark.parametrize(("option", "decode"), [("valueSchema", "json"), ("avroSchema", "avro")])
 @pytest.mark.parametrize(("value", "told"), [('"\\ud800"', "surrogate"), ('{"a":1,"a":2}', "'a' comes twice")])
-def test_json_schemas_are_looked_at_so_too(option, decode, value, told):
+def test_schemas_with_surrogates_or_repeated_keys_are_refused(option, decode, value, told):
     with pytest.raises(InvalidOption, match=told):
         parse_options({"path": "/s", "decode": decode, option: f'{{"type":{value}}}'})

@@ -32,7 +32,7 @@ def test_the_collector_rests_and_goes_on_also_behind_an_error():
     assert gc.isenabled()
 
 
-def test_the_last_of_several_plans_wakes_it():
+def test_the_last_of_several_plans_wakes_the_collector():
     entered, leave = threading.Event(), threading.Event()
 
     def other() -> None:

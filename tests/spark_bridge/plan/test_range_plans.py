@@ -90,7 +90,7 @@ def admits(message: Message, where: dict[str, dict[str, int]]) -> bool:
 
 
 @pytest.mark.parametrize("reput_share", [0.0, 0.55, 1.0])
-def test_the_rows_are_those_that_a_look_at_each_would_leave(store, messages, reput_share, monkeypatch):
+def test_a_range_gives_the_rows_that_a_check_of_every_record_gives(store, messages, reput_share, monkeypatch):
     reput = [*store.offsets, store.end][int(reput_share * MESSAGES)]
     monkeypatch.setattr("spark_bridge.plan.inventory.find_extent", lambda *_a, **_k: store.extent(reput))
     chance = random.Random(int(reput_share * 100))
@@ -129,7 +129,7 @@ def _place(row: Message) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("options", [{}, {"topic": "orders"}, {"subscribePattern": "orders|refunds"}])
-def test_less_is_looked_at(store, messages, options):
+def test_a_plan_with_a_range_reads_less_of_the_log(store, messages, options):
     whole = sum(map(bytes_of, plans(store, **options)))
     middle = messages[MESSAGES // 2]["physicalOffset"]
     tenth = {">=": middle, "<": middle + store.end // 10}

@@ -51,7 +51,7 @@ def test_a_reader_keeps_freed_pages(tmp_path: Path, by_side_files: bool) -> None
     assert keep_freed_memory.cache_info().currsize == 1
 
 
-def test_a_client_of_flight_keeps_them() -> None:
+def test_a_client_of_flight_keeps_freed_pages() -> None:
     keep_freed_memory.cache_clear()
     RemoteStore("grpc://127.0.0.1:1").close()
     assert keep_freed_memory.cache_info().currsize == 1

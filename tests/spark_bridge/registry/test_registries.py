@@ -170,7 +170,7 @@ def test_references_that_go_round_or_lead_nowhere_are_refused(monkeypatch):
             known.referred(known.by_id(1))
 
 
-def test_files_that_are_no_registry(tmp_path):
+def test_a_folder_of_schemas_reports_missing_and_invalid_files(tmp_path):
     (tmp_path / "7.avsc").write_text('"int"')
     (tmp_path / "8.json").write_text("[]")
     folder = Schemas(RegistryPlace(str(tmp_path)), False)

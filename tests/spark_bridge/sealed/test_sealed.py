@@ -112,7 +112,7 @@ def test_a_brokers_name_is_shown_as_it_is_whatever_sql_makes_of_its_letters(spar
     assert {row["brokerName"] for row in frame.collect()} == {name}
 
 
-def test_bodies_are_fetched_of_the_rows_that_are_left(spark, made):
+def test_bodies_are_fetched_only_for_rows_that_meet_the_conditions(spark, made):
     names = ["physicalOffset", "body", "keys", "queueId"]
     frame, rows = both(spark, made.root, names, where="queueId = 1 AND bodyLength > 10")
     assert rows.num_rows

@@ -34,7 +34,7 @@ from tests.spark_bridge.schemas import struct
         ({"path": "/s", "groupIdPrefix": "g", "includeHeaders": "false"}, WriteOptions("/s")),
     ],
 )
-def test_options(given_options: dict[str, str], expected: WriteOptions) -> None:
+def test_write_options_are_parsed(given_options: dict[str, str], expected: WriteOptions) -> None:
     assert parse_write_options(given_options, overwrite=False) == expected
 
 
@@ -58,7 +58,7 @@ def test_options(given_options: dict[str, str], expected: WriteOptions) -> None:
         ({"path": "/s", "startingOffsets": "earliest"}, "unknown option 'startingoffsets' of a write"),
     ],
 )
-def test_wrong_options(given_options: dict[str, str], told: str) -> None:
+def test_wrong_write_options_are_refused(given_options: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidOption) as caught:
         parse_write_options(given_options, overwrite=False)
     assert told in str(caught.value)
@@ -90,7 +90,9 @@ def test_a_log_is_not_overwritten() -> None:
         ),
     ],
 )
-def test_columns(ddl: str, topic: str | None, parts: dict[str, int]) -> None:
+def test_columns_of_a_frame_are_mapped_to_parts_of_a_message(
+    ddl: str, topic: str | None, parts: dict[str, int]
+) -> None:
     assert sink_columns(struct(ddl), topic).places == parts
 
 
@@ -106,7 +108,7 @@ def test_columns(ddl: str, topic: str | None, parts: dict[str, int]) -> None:
         ("body string, queueOffset bigint", "t", "a message has no column 'queueOffset'"),
     ],
 )
-def test_wrong_columns(ddl: str, topic: str | None, told: str) -> None:
+def test_a_frame_with_wrong_columns_is_refused(ddl: str, topic: str | None, told: str) -> None:
     with pytest.raises(InvalidOption) as caught:
         sink_columns(struct(ddl), topic)
     assert told in str(caught.value)
@@ -164,7 +166,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("ddl", "schema", "row", "told"), REFUSED)
-def test_rows_that_are_no_messages(ddl: str, schema: pa.Schema, row: dict[str, object], told: str) -> None:
+def test_a_row_that_is_no_message_is_refused_with_its_number(
+    ddl: str, schema: pa.Schema, row: dict[str, object], told: str
+) -> None:
     with pytest.raises(RowRefused) as caught:
         messages_of(ddl, [row], schema)
     assert f"row 0 of this task: {told}" in str(caught.value)
@@ -181,7 +185,9 @@ def test_rows_that_are_no_messages(ddl: str, schema: pa.Schema, row: dict[str, o
         ("tags", pa.string(), "a\x02b", r"tags: 'a\x02b': 0x01 and 0x02 separate properties"),
     ],
 )
-def test_places_that_there_are_not(ddl: str, kind: pa.DataType, value: object, told: str) -> None:
+def test_a_row_with_an_invalid_topic_queue_or_tag_is_refused(
+    ddl: str, kind: pa.DataType, value: object, told: str
+) -> None:
     schema = pa.schema([("body", pa.string()), (ddl, kind)])
     spark_type = "bigint" if kind == pa.int64() else "string"
     topic = None if ddl == "topic" else "t"

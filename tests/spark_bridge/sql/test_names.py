@@ -30,7 +30,7 @@ def test_topics_of_one_name_have_no_table_whichever_comes_first():
         assert "names={'Orders': ...}" in named.left_out["Orders"]
 
 
-def test_names_given_settle_it():
+def test_given_names_decide_what_tables_are_called():
     named = table_names(["orders", "Orders", "queues"], {"Orders": "orders_2", "queues": "queues_topic"})
     assert named.tables == {"orders": "orders", "Orders": "orders_2", "queues": "queues_topic"}
     taken = table_names(["a-b", "a_b"], {"a-b": "a_b"})
@@ -61,7 +61,7 @@ def test_names_are_quoted():
     assert quoted("data`base", "t") == "`data``base`.`t`"
 
 
-def test_a_folder_of_schemas(tmp_path: Path) -> None:
+def test_a_folder_of_schemas_says_how_to_decode_each_topic(tmp_path: Path) -> None:
     (tmp_path / "orders.avsc").write_text('{"type":"string"}\n')
     (tmp_path / "%RETRY%g.ddl").write_text("id bigint")
     assert decoding_of(tmp_path, "orders") == {"decode": "avro", "avroSchema": '{"type":"string"}'}

@@ -127,7 +127,7 @@ def test_a_second_call_leaves_what_is_as_it_should_be_and_makes_the_rest_anew(
     assert answer(spark, "SELECT count(*) FROM messages") == 31
 
 
-def test_columns_by_ddl_and_bodies_by_a_folder_of_schemas(
+def test_a_schema_folder_and_per_topic_options_shape_the_tables(
     spark: SparkSession, store: SmallStore, tmp_path: Path
 ) -> None:
     schemas = tmp_path / "schemas"
@@ -347,7 +347,7 @@ def test_what_is_read_is_explained(spark: SparkSession, store: SmallStore) -> No
     assert "BatchScan rocketmq" in spark.sql(f"EXPLAIN SELECT * FROM {DATABASE}.orders").collect()[0][0]
 
 
-def test_table_functions(spark: SparkSession, store: SmallStore) -> None:
+def test_table_functions_answer_by_time_by_key_and_explain(spark: SparkSession, store: SmallStore) -> None:
     times = [1_795_000_000_000 + number * 1000 for number in range(12)]
     for number, time in enumerate(times):
         store.put("timed", b"t", number % 3, store_timestamp_ms=time, properties=b"KEYS\x01one two\x02")

@@ -38,7 +38,7 @@ def names(spark: SparkSession, store: SmallStore) -> Iterator[dict[str, object]]
         spark.sql(f"DROP VIEW IF EXISTS {view}")
 
 
-def test_its_blocks_run(spark: SparkSession, store: SmallStore, names: dict[str, object]) -> None:
+def test_every_block_of_the_sql_section_runs(spark: SparkSession, store: SmallStore, names: dict[str, object]) -> None:
     section = USAGE.read_text().split("\n## SQL\n")[1].split("\n## ")[0].replace(WRITTEN_PLACE, str(store.root))
     answers = {}
     for _why_not, kind, text in BLOCK.findall(section):

@@ -127,7 +127,7 @@ def test_the_newest_word_is_said_and_lag_is_shown_as_of_any_consumer(broker: Loc
     assert not overview(str(broker.store), "lags")["groups"][0]["members"], "a stream is no member"
 
 
-def test_a_group_that_is_further_on_is_left_there_until_it_is_reached_or_may_be_set_back(
+def test_a_group_ahead_of_the_stream_is_set_back_only_with_commit_rewind(
     broker: LocalBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     commits = GroupCommits(CommitOptions("ahead"), ())

@@ -56,12 +56,12 @@ def ends_after(found: list[Span], taken: int) -> list[int]:
 
 
 @given(spans(), st.integers(1, 50))
-def test_so_many_rows_and_the_first_of_the_log(found: list[Span], rows_max: int) -> None:
+def test_a_limit_of_rows_takes_the_first_rows_of_the_log(found: list[Span], rows_max: int) -> None:
     assert cut_to_rows(found, rows_max) == ends_after(found, rows_max)
 
 
 @given(spans(), st.integers(1, 6000))
-def test_so_many_bytes_and_one_record_at_least(found: list[Span], bytes_max: int) -> None:
+def test_a_limit_of_bytes_takes_at_least_one_record(found: list[Span], bytes_max: int) -> None:
     sizes = [size for _, size, _ in in_order(found)]
     taken = 0
     while taken < len(sizes) and (not taken or sum(sizes[: taken + 1]) <= bytes_max):

@@ -58,7 +58,7 @@ def test_offsets_of_another_shape_are_refused(found: dict[str, object], by_store
         ("gone", {A: 5}, {}, ALL, {}, ["the queue was deleted; it was read to offset 5"]),
     ],
 )
-def test_advance(
+def test_a_stream_advances_to_the_end_and_names_lost_offsets(
     why: str,
     start: dict[QueueKey, int],
     there: dict[QueueKey, tuple[int, int]],

@@ -36,7 +36,7 @@ def test_limits(given: dict[str, str], limits: Limits) -> None:
          ("orders", 2, -2)), ("orders",)),
     ],
 )  # fmt: skip
-def test_where_it_starts(
+def test_starting_offsets_of_a_stream_are_parsed(
     text: str, latest: bool, starting: tuple[tuple[str, int, int], ...], topics: tuple[str, ...] | None
 ) -> None:
     found = parse_stream_options(PATH | {"startingOffsets": text})
@@ -57,7 +57,7 @@ def test_where_it_starts(
         ({"startingOffsets": '{"orders":{"0":-3}}'}, "startingOffsets"),
     ],
 )
-def test_what_is_refused(given: dict[str, str], message: str) -> None:
+def test_wrong_options_of_a_stream_are_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
         parse_stream_options(PATH | given)
 

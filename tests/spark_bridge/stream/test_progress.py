@@ -32,7 +32,7 @@ def test_rows_behind_are_counted_by_queue(form: Any) -> None:
     assert (found.batch_ms, found.seconds_behind) == (120, 13 / 50)
 
 
-def test_several_stores_and_queries_that_have_not_begun() -> None:
+def test_lag_is_counted_by_broker_and_zero_before_a_query_begins() -> None:
     found = lag(progress(latestOffset={"north": LATEST}, endOffset={"north": END}))
     assert found.queues_behind["topic orders queue 1 of broker north"] == 7
     assert lag(None) == Lag()

@@ -71,7 +71,9 @@ def test_several_stores_are_one_stream_and_another_one_joins_it(tmp_path: Path) 
         ({"topic": "TBW102"}, {("TBW102", 0), ("TBW102", 1)}),
     ],
 )
-def test_what_is_selected(tmp_path: Path, options: dict[str, str], wanted: set[tuple[str, int]]) -> None:
+def test_a_stream_reads_the_topics_and_queues_that_its_options_select(
+    tmp_path: Path, options: dict[str, str], wanted: set[tuple[str, int]]
+) -> None:
     store = SmallStore(tmp_path / "north" / "store", 4096)
     put(store, ("orders", "payments", "TBW102"), 36)
     reader = reader_of(store.root, **options)

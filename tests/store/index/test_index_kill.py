@@ -112,7 +112,7 @@ def plain(monkeypatch: pytest.MonkeyPatch, left: int, names: tuple[str, ...]) ->
     return stores
 
 
-def test_cut_at_every_store(log: SmallLog, tmp_path: Path) -> None:
+def test_a_dispatcher_killed_at_any_store_leaves_an_index_that_can_be_completed(log: SmallLog, tmp_path: Path) -> None:
     dispatch(log, service(log, tmp_path / "whole"), 0)
     whole = contents(tmp_path / "whole")
     assert len(whole) == 3

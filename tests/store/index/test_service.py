@@ -196,7 +196,7 @@ Noted = tuple[SmallLog, IndexService, Checkpoint, list[bytes]]
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_from_the_note_of_our_checkpoint(noted: Noted, clean: bool) -> None:
+def test_an_index_is_recovered_from_the_note_of_the_checkpoint(noted: Noted, clean: bool) -> None:
     log, index, note, whole = noted
     full = max(path for path in index.files() if int(path.name) < note.index_file)
     assert note.index_msg_timestamp_ms == IndexFile.open(full, GEOMETRY).header.end_timestamp_ms
@@ -205,7 +205,7 @@ def test_from_the_note_of_our_checkpoint(noted: Noted, clean: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_after_a_power_cut(noted: Noted, seed: int) -> None:
+def test_an_index_is_recovered_after_a_power_cut(noted: Noted, seed: int) -> None:
     """What was on disk at the checkpoint is there; of what came later any piece is, and any is not."""
     log, index, note, whole = noted
     later = {path.name: path.read_bytes() for path in index.files()}

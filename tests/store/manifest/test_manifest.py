@@ -286,7 +286,7 @@ def test_any_bytes_in_a_store_give_a_manifest_or_our_errors(
     shutil.rmtree(root)
 
 
-def test_nothing_is_written(stores: Callable[[str, str], Path]) -> None:
+def test_a_manifest_changes_no_file_of_the_store(stores: Callable[[str, str], Path]) -> None:
     root = stores("rocketmq-5.3.3", "master")
     (root / "abort").touch()
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}

@@ -35,7 +35,7 @@ def test_with_a_size_of_one_each_offset_is_a_message_of_its_own() -> None:
     assert ops.due(0) == [(0, "7,"), (0, "9,"), (3, "8,")]
 
 
-def test_all_of_them_at_the_end() -> None:
+def test_all_op_messages_are_due_at_the_end() -> None:
     ops = OpBatches()
     ops.add(0, "1,", 0)
     ops.add(1, "2,", 0)

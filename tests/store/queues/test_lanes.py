@@ -79,7 +79,7 @@ def fill_oddly(log: SmallLog, dice: random.Random, count: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_they_make_the_same_bytes(log: SmallLog, seed: int) -> None:
+def test_queues_that_stay_open_make_the_same_bytes(log: SmallLog, seed: int) -> None:
     dice = random.Random(seed)
     fill_oddly(log, dice, 400)
     index = IndexService(log.root / "index", 50, 300)
@@ -225,7 +225,7 @@ def test_a_turn_opens_few_queues(log: SmallLog, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("rows", "queues"), [(3, 2), (128, 20), (7, 20)])
-def test_further_queues_many_rows_and_many_new_queues(
+def test_further_queues_and_many_new_queues_make_the_same_files(
     log: SmallLog, monkeypatch: pytest.MonkeyPatch, rows: int, queues: int
 ) -> None:
     monkeypatch.setattr(queue_set, "FURTHER_ROWS", rows)

@@ -54,7 +54,7 @@ def test_messages_are_those_of_rocketmq(opened: tuple[OpenStore, list[dict[str, 
     assert sum(topic.messages for topic in store.topics().values()) == len(lines)
 
 
-def test_a_part_of_it(opened: tuple[OpenStore, list[dict[str, Any]]]) -> None:
+def test_messages_are_found_by_topic_offset_and_key(opened: tuple[OpenStore, list[dict[str, Any]]]) -> None:
     store, lines = opened
     one = next(line for line in lines[len(lines) // 2 :] if not is_batch(line))
     offset, topic = one["physicalOffset"], one["topic"]

@@ -32,7 +32,7 @@ def test_every_record_in_order(log: SmallLog) -> None:
     assert others == [Kind.BLANK, Kind.BLANK, Kind.END_OF_LOG]
 
 
-def test_a_part(log: SmallLog) -> None:
+def test_a_walk_gives_the_records_between_two_offsets(log: SmallLog) -> None:
     start, end = log.records[5].offset, log.records[50].offset
     placed = [step.physical_offset for step in walk(log.files, start, end) if step.inspection.kind is Kind.MESSAGE]
     assert placed == [record.offset for record in log.records[5:50]]

@@ -101,7 +101,7 @@ def test_left_over_records_behind_a_torn_one_are_no_proof_of_rot(tmp_path: Path)
     assert recovered(log).max_physical_offset == log.end
 
 
-def test_newer_records_behind_a_damaged_one_are(tmp_path: Path) -> None:
+def test_newer_records_behind_a_damaged_one_prove_rot(tmp_path: Path) -> None:
     log = SmallLog(tmp_path)
     log.fill(14)
     recovered(log)

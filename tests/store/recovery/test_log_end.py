@@ -57,7 +57,7 @@ def test_the_compiled_walk_ends_where_the_plain_one_does(
         assert any(record.offset == found.sound_behind for record in log.records)
 
 
-def test_where_the_walk_begins(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_checkpoint_decides_where_the_walk_begins(tmp_path_factory: pytest.TempPathFactory) -> None:
     log = SmallLog(tmp_path_factory.mktemp("store"))
     while log.end < 5 * SEGMENT_BYTES + 100:
         log.append(body=b"x" * 300, store_timestamp_ms=FIRST_STORE_MS + 1000 * len(log.records))

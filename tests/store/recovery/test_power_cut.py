@@ -301,7 +301,7 @@ def test_a_record_that_ends_with_a_nul_survives_a_power_cut_when_the_mark_covers
     assert recovered(log).max_physical_offset == log.end
 
 
-def test_above_the_mark_it_is_taken_for_torn_after_a_power_cut(log: SmallLog) -> None:
+def test_a_record_that_ends_with_a_nul_above_the_mark_is_torn_after_a_power_cut(log: SmallLog) -> None:
     log.fill(3)
     before = log.end
     nul_record(log)

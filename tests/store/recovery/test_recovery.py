@@ -49,7 +49,9 @@ def next_offsets(records: list) -> dict[tuple[str, int], int]:  # type: ignore[t
         ("zeros below what was on disk", LogEnd(100, "f", ""), 101, Verdict.ROT),
     ],
 )
-def test_the_decision(what: str, found: LogEnd, floor: int, expected: Verdict) -> None:
+def test_what_lies_behind_the_last_record_tells_end_torn_and_rot_apart(
+    what: str, found: LogEnd, floor: int, expected: Verdict
+) -> None:
     assert judge(found, floor) is expected, what
 
 

@@ -126,7 +126,7 @@ def resting(log: SmallLog) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("is_noted", [True, False], ids=["our checkpoint", "no checkpoint"])
 @pytest.mark.parametrize("end", [stop, kill, cut_the_power])
-def test_they_stay_as_they_are(log: SmallLog, end: Callable[[SmallLog], None], is_noted: bool) -> None:
+def test_resting_queues_stay_as_they_are(log: SmallLog, end: Callable[[SmallLog], None], is_noted: bool) -> None:
     if not is_noted:
         checkpoint_file.write(log.directory.checkpoint, Checkpoint())
     end(log)
@@ -143,7 +143,7 @@ def test_they_stay_as_they_are(log: SmallLog, end: Callable[[SmallLog], None], i
         *((damage, end) for damage in (name_another_record, point_below_the_log) for end in (stop, kill)),
     ],
 )
-def test_they_stay_where_all_others_are_built_again(
+def test_resting_queues_stay_where_all_others_are_built_again(
     log: SmallLog, damage: Callable[[SmallLog], None], end: Callable[[SmallLog], None]
 ) -> None:
     before = resting(log)
@@ -177,7 +177,7 @@ def test_a_damaged_entry_that_nobody_can_compare_takes_no_number(
 
 @pytest.mark.parametrize("file_bytes", [100, 140, 4000])
 @pytest.mark.parametrize("end", [stop, cut_the_power])
-def test_they_have_their_numbers_in_files_of_another_length(
+def test_resting_queues_keep_their_numbers_in_files_of_another_length(
     log: SmallLog, end: Callable[[SmallLog], None], file_bytes: int
 ) -> None:
     end(log)
@@ -197,7 +197,7 @@ def test_they_have_their_numbers_in_files_of_another_length(
     assert not list(log.root.glob("*.refitted"))
 
 
-def test_they_have_them_on_a_file_system_that_cannot_exchange_names(
+def test_resting_queues_keep_their_numbers_where_names_cannot_be_exchanged(
     log: SmallLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_one: Path, _other: Path) -> None:

@@ -69,7 +69,7 @@ def has_journal(log: SmallLog) -> bool:
 
 
 @pytest.mark.parametrize(("change", "step"), [(cut, 1), (rewind, 3)])
-def test_killed_at_any_call_it_leaves_alone_what_was_appended_since(
+def test_a_change_killed_at_any_call_keeps_what_was_appended_since(
     log: SmallLog, tmp_path: Path, change: Callable[[SmallLog], None], step: int
 ) -> None:
     whole = {record.offset: log.read(record.offset, record.size) for record in log.records}
@@ -93,7 +93,7 @@ def test_killed_at_any_call_it_leaves_alone_what_was_appended_since(
     assert with_journal > 10 and appended_in_place > 5, (with_journal, appended_in_place)
 
 
-def test_an_interrupted_repair_leaves_alone_what_was_written_there_since(
+def test_an_interrupted_repair_keeps_what_was_written_there_since(
     log: SmallLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy_of(log, tmp_path / "other")
@@ -155,7 +155,7 @@ def replaced(log: SmallLog) -> None:
 
 
 @pytest.mark.parametrize("since", [grown, expired, replaced])
-def test_another_state_of_the_log_sets_it_aside(
+def test_a_journal_of_another_state_of_the_log_is_set_aside(
     log: SmallLog, monkeypatch: pytest.MonkeyPatch, since: Callable[[SmallLog], None]
 ) -> None:
     def die(*_: object) -> None:

@@ -47,7 +47,7 @@ def test_damaged_queues_become_what_they_were(log: SmallLog) -> None:
     assert list(Verification(log.root).findings()) == []
 
 
-def test_one_queue_and_one_topic(log: SmallLog) -> None:
+def test_only_the_chosen_queue_or_topic_is_built_again(log: SmallLog) -> None:
     before = content(log.root, "consumequeue")
     shutil.rmtree(log.directory.consumequeue)
     assert queues(log, topic="topic1", queue_id=2).replaced == ["topic1/2"]

@@ -85,7 +85,7 @@ def test_a_sound_log_is_left_alone(log: SmallLog, replica: Path) -> None:
     assert content(log.root) == before
 
 
-def test_damage_on_both_sides_is_left(log: SmallLog, replica: Path) -> None:
+def test_damage_on_both_sides_is_refused(log: SmallLog, replica: Path) -> None:
     offset = log.records[10].offset
     other = SmallLog(replica)
     log.flip(offset + 90)
@@ -174,7 +174,7 @@ CALLS = ("replace_file", "write_at", "sync_data", "unlink", "sync_directory", "r
 
 
 @pytest.mark.parametrize("kind", ["three records in a row", "a missing segment"])
-def test_killed_at_any_call_it_is_finished_by_the_next(log: SmallLog, replica: Path, kind: str) -> None:
+def test_a_repair_killed_at_any_call_is_finished_by_the_next(log: SmallLog, replica: Path, kind: str) -> None:
     """A child process dies at its n-th call that changes a file, for every n; what it left is finished."""
     before = content(log.root, "commitlog")
     for deadly in range(1, 60):

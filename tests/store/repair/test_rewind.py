@@ -137,14 +137,14 @@ def test_a_log_that_is_part_of_the_other_loses_its_note_only(log: SmallLog, tmp_
     assert "no divergence was noted" in run("replica", "forget", log.root).stdout
 
 
-def test_all_of_a_log_can_go(log: SmallLog) -> None:
+def test_a_rewind_to_offset_0_cuts_the_whole_log_and_keeps_it_aside(log: SmallLog) -> None:
     before = shown(log.root)
     assert run("replica", "rewind", log.root, "--to", 0).exit_code == 0
     assert recover(log.directory, log.segment_bytes, QUEUE_FILE_BYTES).max_physical_offset == 0
     assert shown(next(log.root.glob("slipstream.kept*"))) == before
 
 
-def test_killed_at_every_call_it_ends_at_the_same_state(log: SmallLog, tmp_path: Path) -> None:
+def test_a_rewind_killed_at_any_call_ends_at_the_same_state(log: SmallLog, tmp_path: Path) -> None:
     cut_at = log.records[CUT_AT].offset
     before = content(log.root)
     whole = SmallLog(copy_of(log, tmp_path / "whole"))

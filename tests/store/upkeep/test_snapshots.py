@@ -182,7 +182,7 @@ DAMAGED = [b"", b"{", b"[]", b"null", b"7", b"\xff", b"[" * 100_000, b'{"version
 
 
 @pytest.mark.parametrize("content", DAMAGED, ids=range(len(DAMAGED)))
-def test_a_damaged_one_holds_nothing_is_not_read_and_stays(log: SmallLog, content: bytes) -> None:
+def test_a_damaged_snapshot_holds_nothing_is_not_read_and_stays(log: SmallLog, content: bytes) -> None:
     taken(log)
     path = snapshots.path_of(log.root, "nightly")
     path.write_bytes(content)
@@ -239,7 +239,7 @@ def test_no_content_breaks_a_look(tmp_path_factory: pytest.TempPathFactory, cont
     assert Holds().look(root, 0).from_offset is None
 
 
-def test_what_lies_there_beside_snapshots_is_left_alone(log: SmallLog, tmp_path: Path) -> None:
+def test_foreign_files_beside_snapshots_hold_nothing(log: SmallLog, tmp_path: Path) -> None:
     folder = log.root / "slipstream.snapshots"
     folder.mkdir()
     (folder / "x.json.creating").write_bytes(b"{")

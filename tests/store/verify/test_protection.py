@@ -109,7 +109,7 @@ def test_what_is_declared_is_no_more_than_what_the_format_leaves_open(store: Pat
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
-def test_no_change_at_all_makes_it_crash(store: Path, data: st.DataObject) -> None:
+def test_no_changed_bytes_make_the_check_crash(store: Path, data: st.DataObject) -> None:
     """Unprotected and unused bytes too, several at once."""
     paths = sorted(path for path in store.rglob("*") if path.is_file() and path.stat().st_size)
     flips = []

@@ -16,7 +16,7 @@ from tools.packaging.backend import nest
 SECONDS = 120
 
 
-def test_they_are_what_the_commands_say(tmp_path: Path) -> None:
+def test_the_manual_pages_say_what_the_commands_say(tmp_path: Path) -> None:
     """As a process of its own says it: click keeps a command's --help as who looked first had it."""
     script = "import sys, pathlib; from tools.docs import man_pages; man_pages.write(pathlib.Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=MAN.parent.parent, check=True, timeout=SECONDS)
@@ -51,7 +51,7 @@ def test_mandoc_finds_nothing() -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-def test_man_shows_them() -> None:
+def test_man_shows_the_manual_pages() -> None:
     if shutil.which("man") is None:
         pytest.skip("man is not on this machine")
     command = ["man", "--warnings", "-l", str(MAN / "slipstream-log.1")]
@@ -62,6 +62,6 @@ def test_man_shows_them() -> None:
     assert "SLIPSTREAM-LOG(1)" in ran.stdout and "slipstream log cat" in ran.stdout
 
 
-def test_the_tree_of_the_wheel_has_them(tmp_path: Path) -> None:
+def test_the_wheel_has_the_manual_pages(tmp_path: Path) -> None:
     nest(MAN.parents[1], tmp_path)
     assert {file.name for file in (tmp_path / "docs" / "man").iterdir()} == set(pages())

@@ -8,12 +8,12 @@ README = ROOT / "README.md"
 BYTES_MAX, CHARACTERS_MAX = 9_000, 120
 
 
-def test_it_is_read_at_one_sitting() -> None:
+def test_the_readme_can_be_read_at_one_sitting() -> None:
     assert len(README.read_bytes()) <= BYTES_MAX
     assert not [line for line in README.read_text().splitlines() if len(line) > CHARACTERS_MAX]
 
 
-def test_its_sections_have_their_order() -> None:
+def test_the_sections_of_the_readme_have_their_order() -> None:
     headings = [line[3:] for line in README.read_text().splitlines() if line.startswith("## ")]
     assert headings == [
         "Who it is for", "Why shouldn't I use it?", "Figures", "Install", "First success", "Python", "Spark",

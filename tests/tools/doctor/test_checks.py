@@ -158,7 +158,7 @@ def test_what_figures_say_of_history() -> None:
     assert history is not None and (history.from_offset, history.from_ms) == (7, None)
 
 
-def test_when_all_is_well() -> None:
+def test_unknown_and_open_rows_are_well_unless_the_check_is_strict() -> None:
     rows = [ok("a", "b"), unknown("a", "b"), left_open("a", "b", "c")]
     assert is_well(rows, strict=False) and not is_well(rows, strict=True)
     assert not is_well([*rows, wrong("a", "b", "c", "d")], strict=False)

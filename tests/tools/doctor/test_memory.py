@@ -24,7 +24,7 @@ def rows_of(root: Path) -> list[dict[str, Any]]:
     return rows[1:]
 
 
-def test_what_killed_brokers_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_memory_of_killed_brokers_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, gone = Made(tmp_path), Made(tmp_path, "gone")
     made.die()
     gone.die()

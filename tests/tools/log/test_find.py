@@ -69,7 +69,7 @@ def test_a_topic_narrows(log: SmallLog) -> None:
     assert run(log.root, "--key", "BB", "--topic", "t0").exit_code == 1
 
 
-def test_both_kinds_of_id(log: SmallLog) -> None:
+def test_a_message_is_found_by_both_kinds_of_id(log: SmallLog) -> None:
     dispatch(log)
     record = log.records[17]
     (line,) = run(log.root, "--offset", record.offset, "--json").stdout.splitlines()
@@ -88,7 +88,7 @@ def test_an_offset_between_records_names_the_next_one(log: SmallLog) -> None:
     assert f"the next one at {log.records[4].offset}" in result.stderr
 
 
-def test_a_queue_at_a_time(log: SmallLog) -> None:
+def test_a_queue_offset_is_found_by_time(log: SmallLog) -> None:
     dispatch(log)
     moment = FIRST_STORE_MS + 20  # number 20: queue offset 10 of t0
     found = json.loads(run(log.root, "--queue", "t0:0", "--time", moment, "--json").stdout)

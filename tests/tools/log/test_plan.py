@@ -47,7 +47,7 @@ def test_what_conditions_leave_out_is_not_planned(store: SmallStore) -> None:
     assert many["splits"] > whole["splits"]
 
 
-def test_for_people_it_is_a_page(store: SmallStore) -> None:
+def test_the_plan_shows_people_queues_and_messages(store: SmallStore) -> None:
     said = run("log", "plan", "-t", "orders", str(store.root))
     assert said.exit_code == 0
     assert "by 2 queues, 60 messages:\n  orders/0  30\n  orders/1  30\n" in said.stdout

@@ -38,7 +38,7 @@ def states(*arguments: object, ends_with: int = 0) -> list[str]:
     return [one["state"] for one in said(*arguments, ends_with=ends_with)]
 
 
-def test_they_are_built_once_checked_and_dropped(log: SmallLog) -> None:
+def test_side_files_are_built_once_checked_and_dropped(log: SmallLog) -> None:
     assert states("--check", log.root) == ["missing", "missing"]
     assert states(log.root) == ["built", "built"]
     assert states(log.root) == ["valid", "valid"] == states("--check", log.root)
@@ -52,7 +52,7 @@ def test_they_are_built_once_checked_and_dropped(log: SmallLog) -> None:
     assert table[1].split()[:2] == [f"{4096:020d}", "built"] and len(table) == 2
 
 
-def test_what_is_wrong_is_found(log: SmallLog) -> None:
+def test_the_check_reports_damaged_and_stale_side_files(log: SmallLog) -> None:
     said(log.root)
     data = side_files.data_path(log.root, 0)
     content = bytearray(data.read_bytes())

@@ -53,7 +53,7 @@ def test_a_snapshot_is_made_shown_and_dropped(log: SmallLog) -> None:
     assert "leased" not in run("log", "map", log.root).stdout
 
 
-def test_what_has_become_of_each_is_shown(log: SmallLog, tmp_path: Path) -> None:
+def test_the_list_shows_the_state_of_each_snapshot(log: SmallLog, tmp_path: Path) -> None:
     for name in ("old", "odd", "good"):
         assert run("snapshot", name, log.root).exit_code == 0
     snapshots.write(log.root, replace(snapshots.read(log.root, "old"), expires_ms=wall_ms() - 1))
@@ -81,7 +81,7 @@ def test_what_has_become_of_each_is_shown(log: SmallLog, tmp_path: Path) -> None
         (["--drop", "x", "STORE"], ExitCode.USAGE, "SNAPSHOT_UNKNOWN"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(
+def test_a_wrong_snapshot_command_is_refused_in_one_line(
     log: SmallLog, tmp_path: Path, words: list[str], code: ExitCode, told: str
 ) -> None:
     places = {"STORE": str(log.root), "NOWHERE": str(tmp_path / "nowhere")}

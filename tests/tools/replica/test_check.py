@@ -152,7 +152,7 @@ def test_a_rocketmq_broker_is_said_to_be_one(tmp_path: Path) -> None:
     assert "slipstream log diff" in ran.stderr
 
 
-def test_nobody_there_and_nothing_there(tmp_path: Path) -> None:
+def test_an_unreachable_peer_and_a_missing_store_are_errors(tmp_path: Path) -> None:
     own = log_of(tmp_path / "a", ("one", 3))
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))

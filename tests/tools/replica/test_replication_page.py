@@ -28,7 +28,7 @@ def table(head: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
-def test_each_cell_is_a_word_and_what_shows_it() -> None:
+def test_each_cell_has_a_word_of_the_legend_and_names_what_shows_it() -> None:
     rows, shown = table("the message was acknowledged"), {row[0] for row in table("| shown by")}
     assert len(rows) >= EVENTS_MIN
     used = set()
@@ -42,7 +42,7 @@ def test_each_cell_is_a_word_and_what_shows_it() -> None:
     assert used == shown
 
 
-def test_each_test_that_it_names_is_there() -> None:
+def test_tests_that_the_replication_page_names_exist() -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page())
     assert len(named) > len(table("| shown by"))
     missing = [
@@ -53,7 +53,7 @@ def test_each_test_that_it_names_is_there() -> None:
     assert not missing
 
 
-def test_its_shapes_are_those_that_are_tried() -> None:
+def test_the_shapes_of_the_replication_page_are_those_that_are_tried() -> None:
     rows = {row[0]: row[1:3] for row in table("shape |")}
     assert rows == {
         name: ["-" if shape.reason is CloseReason.NONE else shape.reason.name, shape.state]
@@ -61,7 +61,7 @@ def test_its_shapes_are_those_that_are_tried() -> None:
     }
 
 
-def test_its_keys_and_pages_are_there() -> None:
+def test_keys_and_pages_that_the_replication_page_names_exist() -> None:
     keys = {match[1] for match in OURS_KEYS.finditer(page())}
     assert keys and not keys - {key.name for key in KEYS}
     pages = re.findall(r"\]\(([\w-]+\.md)", page())

@@ -59,7 +59,7 @@ def test_a_master_has_what_was_asked_for_and_the_rest_by_default(
     assert capsys.readouterr().out.splitlines()[-1] == f"next: slipstream broker -c {folder}/broker.properties"
 
 
-def test_what_stands_there_as_a_comment_is_the_default(tmp_path: Path) -> None:
+def test_commented_settings_of_a_new_file_are_the_defaults(tmp_path: Path) -> None:
     assert run_command(["init", str(tmp_path / "a")]) == 0
     file, said = tmp_path / "a" / "broker.properties", tmp_path / "said.properties"
     config, _warnings = load(str(file))

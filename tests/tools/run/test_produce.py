@@ -106,7 +106,7 @@ def test_a_line_without_an_end_is_not_waited_for(broker: LocalBroker) -> None:
     assert b"nothing was sent" in ran.stderr and bodies(broker, "endless") == []
 
 
-def test_a_slave_says_that_it_is_one(broker: LocalBroker, tmp_path: Path) -> None:
+def test_produce_at_a_slave_says_that_it_is_a_slave(broker: LocalBroker, tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "s", brokerRole="SLAVE", brokerId=1, mappedFileSizeCommitLog=1 << 20) as slave:
         ran = produce(slave, "t", data=b"a\n")
     assert ran.returncode == 4

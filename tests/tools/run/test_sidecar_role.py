@@ -38,7 +38,7 @@ def seal(broker: LocalBroker, segments: int) -> None:
 
 
 @pytest.mark.broker
-def test_a_broker_builds_them_and_goes_on_when_their_builder_dies(tmp_path: Path) -> None:
+def test_a_broker_builds_side_files_and_restarts_their_builder(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", mappedFileSizeCommitLog=SEGMENT_BYTES, columnarSidecar="true") as broker:
         board = Board.attach(extent.require_running(broker.store).region_directory)
         words, pid = board.sidecar, board.pids["sidecar"]
@@ -83,7 +83,7 @@ def test_a_disk_that_is_nearly_full_gets_nothing_more(board: Board, tmp_path: Pa
     role.close()
 
 
-def test_what_is_not_on_disk_yet_is_left(board: Board, tmp_path: Path) -> None:
+def test_a_segment_that_is_not_on_disk_gets_no_side_file(board: Board, tmp_path: Path) -> None:
     log = SmallLog(tmp_path / "store")
     while log.end <= 2 * log.segment_bytes:
         log.append(body=b"x" * 100)
@@ -114,7 +114,9 @@ def test_the_sidecar_rests_while_the_log_grows_fast(board: Board, tmp_path: Path
     assert board.sidecar.done_offset.read() == 3 * log.segment_bytes
 
 
-def test_without_its_packages_the_broker_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_with_side_files_does_not_start_without_pyarrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "broker.properties"
     file.write_text(f"columnarSidecar=true\nstorePathRootDir={tmp_path / 'store'}\n")
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "pyarrow" else object())

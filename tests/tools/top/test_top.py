@@ -181,7 +181,7 @@ def test_a_slave_is_shown_with_its_master(pair: Brokers) -> None:
     played(pair[1].store, (80, 24), play)
 
 
-def test_help_and_a_stopped_clock(pair: Brokers) -> None:
+def test_top_shows_its_help_and_can_be_paused(pair: Brokers) -> None:
     async def play(app: Top, pilot: Pilot[None]) -> None:
         await pilot.press("h")
         await until(pilot, lambda: "open the row" in said_by(app))
@@ -243,7 +243,7 @@ def test_one_snapshot_in_a_terminal(pair: Brokers) -> None:
     assert max(map(cell_len, text_of(out).splitlines())) <= 40
 
 
-def test_in_a_terminal_of_its_own(pair: Brokers) -> None:
+def test_top_leaves_the_terminal_as_it_was(pair: Brokers) -> None:
     """Without the mouse; q, Ctrl-C and SIGTERM leave the terminal as it was."""
     words = [*COMMAND, "top", "--interval", "0.2", str(pair[0].store)]
     for keys, code in ((b"q", 0), (b"\x03", ExitCode.INTERRUPTED), (b"", 0)):

@@ -78,7 +78,7 @@ class Greedy(FrontClient):
 
 
 @pytest.mark.parametrize("size", [1000, 20_000])
-def test_one_that_asks_for_much_and_reads_nothing_costs_little_and_is_hung_up_on(
+def test_a_client_that_reads_no_answers_costs_little_memory_and_is_closed(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setattr(reception, "WRITE_SECONDS", float(LONG_MS))
@@ -99,7 +99,7 @@ def test_one_that_asks_for_much_and_reads_nothing_costs_little_and_is_hung_up_on
     assert 0 < most <= ANSWERS_BYTES_MAX + 33 * (size + 200), "one answer more than is kept at most"
 
 
-def test_little_is_made_for_one_whose_socket_takes_no_more(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_answers_are_made_for_a_client_whose_socket_is_full(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     client = FrontClient(shop.port)
     peer = only_peer(shop, client.sock.getsockname()[1])
     assert peer.room == ANSWERS_BYTES_MAX
@@ -108,7 +108,7 @@ def test_little_is_made_for_one_whose_socket_takes_no_more(shop: Shop, monkeypat
     assert WAITING_BYTES_MAX > DEAF_BYTES, "else nobody would tell when it takes more"
 
 
-def test_one_that_asks_for_much_and_reads_gets_all_in_order(shop: Shop) -> None:
+def test_a_client_that_asks_for_much_and_reads_gets_all_answers_in_order(shop: Shop) -> None:
     shop.put(100, size=2000)
     greedy = Greedy(shop)
     for number in range(greedy.count):
@@ -166,7 +166,7 @@ def test_pulls_over_tls_are_whole_also_for_a_slow_reader(tls_shop: Shop) -> None
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
-def test_one_that_takes_a_little_of_its_answers_is_seen_to_take_them(
+def test_a_client_that_reads_a_little_of_its_answers_is_seen_to_read(
     tls_shop: Shop, monkeypatch: pytest.MonkeyPatch, is_tls: bool
 ) -> None:
     monkeypatch.setattr(reception, "WRITE_SECONDS", float(LONG_MS))

@@ -357,7 +357,7 @@ def test_a_full_disk_refuses_sends_alone_and_takes_them_again(region_dir: Path, 
         bed.sends_again(client)
 
 
-def test_one_that_hangs_up_with_sends_under_way_leaves_nothing_behind(region_dir: Path) -> None:
+def test_a_client_that_hangs_up_with_sends_under_way_leaves_nothing_behind(region_dir: Path) -> None:
     with opened(region_dir) as bed:
         well = bed.begin()
         for _turn in range(20):

@@ -225,7 +225,7 @@ def test_what_is_no_frame_ends_that_connection_alone(stage: Stage) -> None:
         assert well.ask(UNKNOWN).code == 0
 
 
-def test_one_that_does_not_read_is_hung_up_on_and_others_do_not_notice(
+def test_a_client_that_does_not_read_is_closed_and_others_do_not_notice(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reception, "WRITE_SECONDS", 1.0)

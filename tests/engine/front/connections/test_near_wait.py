@@ -127,7 +127,7 @@ def test_a_wait_in_vain_again_and_again_is_tried_ever_more_seldom(monkeypatch: p
     assert tries <= 9 + 4_000 * 1_000_000 // APART_LAST_NS + 1
 
 
-def test_one_alone_is_waited_for_each_time_however_often_it_was_in_vain() -> None:
+def test_a_lone_put_is_waited_for_each_time_even_after_waits_in_vain() -> None:
     ring = Ring(PutPolicy(1, False, False))
     near, bridges = near_wait(ring)
     for number in range(1, 13):
@@ -139,7 +139,7 @@ def test_one_alone_is_waited_for_each_time_however_often_it_was_in_vain() -> Non
         assert not ring.puts and near.is_near and all(bridge.rests for bridge in bridges)
 
 
-def test_one_alone_is_looked_for_before_anybody_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lone_put_is_polled_for_before_the_front_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait_module, "ALONE_NS", 60_000_000_000)
     monkeypatch.setattr(wait_module, "LOOK_NS", 60_000_000_000)
     ring = Ring(PutPolicy(1, False, False))
@@ -152,7 +152,7 @@ def test_one_alone_is_looked_for_before_anybody_sleeps(monkeypatch: pytest.Monke
     assert near.is_near and not ring.puts
 
 
-def test_one_alone_is_waited_for_until_the_last_replica_has_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lone_put_is_waited_for_until_the_last_replica_confirms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait_module, "ALONE_NS", 60_000_000_000)
     ring = Ring(PutPolicy(2, False, False))
     near, _bridges = near_wait(ring)
@@ -208,7 +208,7 @@ def test_the_bridges_follow_for_a_disk_while_a_put_is_under_way_only() -> None:
     assert not any(bridge.rests for bridge in bridges)
 
 
-def test_one_that_sends_alone_and_waits_for_a_disk_keeps_its_bridges_awake() -> None:
+def test_a_lone_sender_that_waits_for_a_disk_keeps_its_bridges_awake() -> None:
     ring = Ring(PutPolicy(1, True, False))
     near, bridges = near_wait(ring)
     for number in range(1, 5):

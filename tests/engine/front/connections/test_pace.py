@@ -44,12 +44,12 @@ def test_a_front_with_nothing_to_do_sleeps_as_long_as_a_role_may() -> None:
     assert world.woken == 0
 
 
-def test_one_with_something_under_way_looks_as_often_as_ever() -> None:
+def test_a_front_with_puts_under_way_looks_at_every_turn() -> None:
     world = World()
     assert world.until(HOUR_MS, 0) == HOUR_MS // TURN_MS
 
 
-def test_what_comes_ends_a_rest_once_and_the_clock_is_looked_at_for_a_while() -> None:
+def test_an_event_ends_a_rest_once_and_the_front_stays_awake_for_a_while() -> None:
     world = World()
     world.until(HOUR_MS, NEVER_MS)
     for _ in range(3):

@@ -254,7 +254,7 @@ def test_held_pulls_outlast_tables_that_are_sent_again(bed: Bed) -> None:
     assert bed.usual.peer.take() == bed.plain.peer.take() != b""
 
 
-def test_one_that_takes_no_answers_is_woken_no_more_until_it_does(bed: Bed) -> None:
+def test_a_client_that_takes_no_answers_is_not_woken_until_it_does(bed: Bed) -> None:
     """Some are answered; the others wait in Python's list until it takes."""
     bed.both(asked(queueId=2, queueOffset=399))
     for number in range(12):

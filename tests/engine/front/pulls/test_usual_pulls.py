@@ -215,7 +215,7 @@ def frame_for(seed: random.Random, fields: dict[str, str], *, code: int = Reques
     return (4 + len(header)).to_bytes(4) + len(header).to_bytes(4) + header
 
 
-def test_both_ways_answer_the_same(bed: Bed) -> None:
+def test_compiled_and_python_pulls_answer_the_same(bed: Bed) -> None:
     """Whatever the compiled way answers is what Python's way answers; and it answers most of what has messages."""
     seed, taken, with_messages, held = random.Random(7), 0, 0, 0
     for number in range(CASES):
@@ -295,7 +295,7 @@ def asked(opaque: int = 1, **fields: object) -> bytes:
     return encode(RemotingCommand(RequestCode.PULL_MESSAGE, opaque, ext_fields=usual_fields(**fields)))
 
 
-def test_several_in_one_turn_are_answered_in_their_order(bed: Bed) -> None:
+def test_several_pulls_of_one_turn_are_answered_in_their_order(bed: Bed) -> None:
     assert bed.both(asked())[0] is None
     frames = [asked(number, queueOffset=number) for number in range(50)]
     assert bed.usual.compiled(b"".join(frames)) == sum(map(len, frames))

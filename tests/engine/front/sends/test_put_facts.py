@@ -29,7 +29,7 @@ def special(tables: Tables) -> tuple[set[str], set[str]]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_they_are_those_of_the_whole_table(tmp_path: Path, seed: int) -> None:
+def test_facts_of_changed_topics_equal_those_of_the_whole_table(tmp_path: Path, seed: int) -> None:
     dice, tables = random.Random(seed), Tables()
     facts = PutFacts(from_mapping({"storePathRootDir": tmp_path, "brokerName": "a"}), tables)
     for _ in range(300):

@@ -73,7 +73,7 @@ def test_a_message_that_claims_to_be_in_the_wheel_gets_no_handle(broker: LocalBr
 
 
 @pytest.mark.parametrize("timer", TIMERS)
-def test_a_local_producer_hears_it_too(broker: LocalBroker, timer: str) -> None:
+def test_timer_messages_of_a_local_producer_are_refused(broker: LocalBroker, timer: str) -> None:
     with Producer(broker.store, timeout=60) as producer:
         before = end_of_log(broker.store)
         with pytest.raises(InvalidMessage, match="no timer wheel, only delay levels"):

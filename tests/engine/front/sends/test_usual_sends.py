@@ -247,7 +247,7 @@ def frame_of(seed: random.Random, fields: dict[str, str], body: bytes) -> bytes:
     return (4 + len(header) + len(body)).to_bytes(4) + len(header).to_bytes(4) + header + body
 
 
-def test_both_ways_write_the_same(bed: Bed) -> None:
+def test_compiled_and_python_sends_write_the_same(bed: Bed) -> None:
     """Whatever the compiled way takes is what Python makes of it; and it takes most of what is usual."""
     seed, taken, possible = random.Random(7), 0, 0
     for _ in range(CASES):
@@ -267,7 +267,7 @@ def test_both_ways_write_the_same(bed: Bed) -> None:
     assert taken > 0.7 * possible > 0.4 * CASES
 
 
-def test_both_ways_write_the_same_of_batches(bed: Bed) -> None:
+def test_compiled_and_python_sends_write_the_same_batches(bed: Bed) -> None:
     """A record for each message, in one piece."""
     seed, taken, possible = random.Random(17), 0, 0
     for _ in range(CASES // 4):
@@ -325,7 +325,7 @@ def test_answers_are_those_of_python(bed: Bed) -> None:
     assert (bed.sends.left, bed.sends.block[BlockWord.UNDER_WAY], bed.sends.block[BlockWord.STORED]) == (0, 0, ROWS)
 
 
-def test_what_python_has_to_say_is_left_to_it(bed: Bed) -> None:
+def test_refused_and_foreign_records_are_left_to_python(bed: Bed) -> None:
     """A refused record, and one that nobody of ours put; who has gone is not answered."""
     seed = random.Random(5)
     frame = frame_of(seed, PLAIN, b"body")

@@ -22,7 +22,7 @@ def page() -> str:
     return PAGE.read_text()
 
 
-def test_its_examples_are_configurations(tmp_path: Path) -> None:
+def test_examples_of_the_security_page_are_valid_configurations(tmp_path: Path) -> None:
     of_broker, of_name_server, *_others = re.findall(r"```properties\n(.*?)```", page(), re.DOTALL)
     file = tmp_path / "one.properties"
     file.write_text(of_broker)
@@ -33,7 +33,7 @@ def test_its_examples_are_configurations(tmp_path: Path) -> None:
     assert not warnings and str(values["register_allow_list"]) == "10.1.0.0/28"
 
 
-def test_its_table_of_requests_is_the_servers() -> None:
+def test_the_security_pages_table_of_requests_is_that_of_the_code() -> None:
     for name, kind in ROWS.items():
         (cell,) = re.findall(rf"^\| {name} \| ([^|]*) \|", page(), re.MULTILINE)
         assert {int(code) for code in re.findall(r"\b\d{2,5}\b", cell)} == {
@@ -46,6 +46,6 @@ def test_every_allow_list_is_on_the_page_and_every_one_on_it_is_a_key() -> None:
     assert set(re.findall(r"\b\w+AllowList\b", page())) == lists
 
 
-def test_its_tests_are_there() -> None:
+def test_tests_that_the_security_page_names_exist() -> None:
     root = PAGE.parent.parent
     assert not [name for name in re.findall(r"`(tests/[\w./]+)`", page()) if not (root / name).exists()]

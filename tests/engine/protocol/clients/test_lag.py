@@ -50,14 +50,14 @@ def tables(*subscriptions: Subscription, committed: dict[int, int], pulled: dict
     )
 
 
-def test_only_who_is_there_counts_and_only_topics_that_can_be_used() -> None:
+def test_lag_is_counted_for_known_readable_topics_only() -> None:
     every = [subscription(topic) for topic in ("t", "shut", "%RETRY%g", "unknown")]
     known = tables(*every, committed={}, pulled={})
     assert [(one.group, one.topic) for one in consuming(known, 6)] == [("g", "t")]
     assert not list(consuming(known, 0))
 
 
-def test_what_is_not_consumed_what_is_pulled_and_what_is_not() -> None:
+def test_lag_is_split_into_pulled_messages_and_those_not_pulled() -> None:
     known = tables(subscription("t"), committed={0: 40, 1: 50}, pulled={0: 70})
     (one,) = consuming(known, 6)
     assert one.queues == [Consumed(0, 40, 70, 100), Consumed(1, 50, 50, 50)]
@@ -72,7 +72,7 @@ def test_a_group_that_never_said_how_far_it_is_is_at_the_end() -> None:
     assert lag_of(one, Look(), NOW_MS) == Lag(0, 0, 90, 0, NOW_MS - 10)
 
 
-def test_only_the_tags_that_it_wants_count() -> None:
+def test_lag_counts_only_messages_with_the_groups_tags() -> None:
     known = tables(subscription("t", "a", (97,)), committed={0: 40, 1: 50}, pulled={0: 70})
     (one,) = consuming(known, 6)
     assert one.codes == (97,)

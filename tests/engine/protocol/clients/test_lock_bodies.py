@@ -21,7 +21,7 @@ def test_what_one_broker_asks_another_understands() -> None:
     assert said == ("g", "client", [], False), "a client of 4.9 does not say that"
 
 
-def test_an_answer_is_taken_back() -> None:
+def test_an_answer_about_locked_queues_is_read_back() -> None:
     value = lock_bodies.answer_value(QUEUES)
     assert sorted(lock_bodies.locked_of(json.dumps(value).encode())) == QUEUES
     assert lock_bodies.locked_of(b"{}") == []

@@ -6,7 +6,7 @@ from engine.protocol.clients import protection
 from engine.protocol.clients.protection import SlowGroups
 
 
-def test_only_who_is_too_far_behind_anywhere_and_only_once() -> None:
+def test_a_group_too_far_behind_in_any_queue_is_reported_once() -> None:
     slow = SlowGroups()
     for group, queue_id, behind in (("a", 0, 5), ("a", 1, 500), ("b", 0, 100), ("c", 0, 900), ("c", 0, 20)):
         slow.note(group, "t", queue_id, behind)
@@ -16,7 +16,7 @@ def test_only_who_is_too_far_behind_anywhere_and_only_once() -> None:
     assert slow.take(100) == [("a", 101)] and slow.take(50) == [("b", 100)]
 
 
-def test_there_is_a_bound_and_room_again() -> None:
+def test_the_number_of_noted_queues_is_bounded_and_each_look_frees_room() -> None:
     slow, before = SlowGroups(), protection.QUEUES_MAX
     for queue_id in range(before):
         slow.note("a", "t", queue_id, 7)

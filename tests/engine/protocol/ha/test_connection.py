@@ -40,7 +40,9 @@ def frames(connection: HaConnection, end: int, now_ms: int = 0) -> list[Frame]:
         ("a whole segment's end", 2000, 2001, 1),
     ],
 )
-def test_next_batch(why: str, start: int, end: int, expected: int) -> None:
+def test_a_frame_ends_at_the_batch_size_the_segments_end_or_the_logs_end(
+    why: str, start: int, end: int, expected: int
+) -> None:
     assert next_batch(start, end, SEGMENT, BATCH) == expected, why
 
 
@@ -53,7 +55,9 @@ def test_next_batch(why: str, start: int, end: int, expected: int) -> None:
         ("everybody else goes on", 1234, 2500, 1234),
     ],
 )
-def test_transfer_start(why: str, asked: int, end: int, expected: int) -> None:
+def test_a_transfer_starts_where_the_slave_asks_or_at_the_last_segment(
+    why: str, asked: int, end: int, expected: int
+) -> None:
     assert transfer_start(asked, 0, end, SEGMENT) == expected, why
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.protocol.ha.flow_monitor import UNLIMITED, FlowMonitor
 
 
-def test_what_is_left_of_the_window_is_allowed_step_by_step() -> None:
+def test_the_allowed_bytes_of_a_window_grow_step_by_step() -> None:
     flow = FlowMonitor(now_ms=10_000, limit=100)
     flow.add(2)
     assert (flow.allowed_bytes(), flow.wait_ms(10_007)) == (0, 13)

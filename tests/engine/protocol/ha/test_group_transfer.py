@@ -39,7 +39,9 @@ def acks(*pairs: tuple[int, int]) -> list[SlaveAck]:
         ("never beyond the master's own end", [(1, 1100)], 2, 1000),
     ],
 )
-def test_confirm_offset(why: str, slaves: list[tuple[int, int]], replicas: int, expected: int) -> None:
+def test_confirm_offset_is_what_enough_different_slaves_hold(
+    why: str, slaves: list[tuple[int, int]], replicas: int, expected: int
+) -> None:
     assert confirm_offset(acks(*slaves), replicas, 1000) == expected, why
 
 
@@ -94,7 +96,9 @@ def test_an_async_master_waits_for_nobody() -> None:
         ("held at the deadline", SLAVE_MS, 100, 1, OK),
     ],
 )
-def test_a_sync_master_of_4_9(why: str, now_ms: int, confirmed: int, in_sync: int, expected: object) -> None:
+def test_a_sync_master_of_4_9_waits_for_a_slave_until_the_deadline(
+    why: str, now_ms: int, confirmed: int, in_sync: int, expected: object
+) -> None:
     policy = policy_of("4.9", sync_master=True, in_sync_replicas=2, sync_flush=False)
     assert status(policy, now_ms, confirmed=confirmed, in_sync=in_sync) is expected, why
 
@@ -124,7 +128,7 @@ def test_in_sync_replicas_1_written_out_waits_for_nobody() -> None:
         ("no slave, the disk in time", 0, 100, 99, 0, NONE),
     ],
 )
-def test_flush_and_slave_together(
+def test_a_put_that_waits_for_disk_and_slave_names_the_late_one(
     why: str, now_ms: int, flushed: int, confirmed: int, in_sync: int, expected: object
 ) -> None:
     policy = policy_of("4.9", sync_master=True, in_sync_replicas=2, sync_flush=True)
@@ -136,5 +140,5 @@ def test_after_a_failed_fsync_nothing_is_ok_any_more() -> None:
     assert status(policy, 0, failed=True) is DISK
 
 
-def test_which_statuses_mean_that_the_message_is_in_the_log() -> None:
+def test_four_put_statuses_say_that_the_message_is_stored() -> None:
     assert {each for each in PutMessageStatus if each.is_stored} == {OK, DISK, SLAVE, NONE}

@@ -63,7 +63,7 @@ def test_other_roles_wait_for_nobody_and_check_nothing(role: str) -> None:
         ("not automatic: all", {"inSyncReplicas": 3, "enableAutoInSyncReplicas": False}, 2, 3, True),
     ],
 )
-def test_enable_slave_acting_master_of_5(
+def test_with_enable_slave_acting_master_puts_need_the_slaves_in_sync(
     why: str, keys: dict[str, Any], in_sync_slaves: int, needed: int, stored: bool
 ) -> None:
     policy = of_keys(**{**AUTOMATIC, **keys})

@@ -31,7 +31,7 @@ def test_what_was_asked_for_at_the_start_is_no_progress() -> None:
     assert replica_rate([before_its_first_report], sample(2, 1000, 900, 0), 1) is None
 
 
-def test_a_clock_that_went_back_and_no_samples_at_all() -> None:
+def test_a_clock_that_went_back_or_missing_samples_give_no_rate() -> None:
     assert replica_rate([sample(50, 0, 0, 0)], sample(10, 0, 0, 0), 1) is None
     assert received_rate([], sample(10, 0, 0, 0)) is None
     assert received_rate([sample(8, 0, 0, 0, received=100)], sample(10, 0, 0, 0, received=500)) == 200.0
@@ -50,5 +50,7 @@ def test_a_clock_that_went_back_and_no_samples_at_all() -> None:
         ("what is on its way only, under load", MIB, ReplicaRate(0, 10 * MIB, 10 * MIB), 0.1),
     ],
 )
-def test_time_to_catch_up(why: str, lag: int, rate: ReplicaRate | None, expected: float | None) -> None:
+def test_the_time_to_catch_up_follows_from_lag_and_rates(
+    why: str, lag: int, rate: ReplicaRate | None, expected: float | None
+) -> None:
     assert catch_up_seconds(lag, rate) == expected, why

@@ -81,7 +81,7 @@ def test_ranges_lie_in_what_is_common_and_one_ends_with_it() -> None:
     assert reign.chosen_ranges(Extent(7, 7), dice) == []
 
 
-def test_who_has_stood_still_takes_nothing_until_it_has_asked_or_nobody_asks() -> None:
+def test_a_master_that_stood_still_takes_no_messages_before_it_has_asked_or_waited() -> None:
     hold, watch = Hold(), Watch(0, may_step_down=True)
     assert [hold.begins(now) for now in (7_000_000, 7_000_000 + GAP_MS)] == [False, False], "its first turns"
     woken = 7_000_001 + 2 * GAP_MS

@@ -187,7 +187,9 @@ def test_tags_codes_are_compared_as_ints() -> None:
         (9, 4, 9, Status.OFFSET_OVERFLOW_ONE, 9), (10, 4, 9, Status.OFFSET_OVERFLOW_BADLY, 9),
     ],
 )  # fmt: skip
-def test_what_a_queue_does_not_have(offset: int, low: int, high: int, status: Status, following: int) -> None:
+def test_an_offset_outside_a_queue_has_its_status_and_next_offset(
+    offset: int, low: int, high: int, status: Status, following: int
+) -> None:
     for corrects in (True, False):
         caught = outside(offset, QueueExtent(low, high), corrects=corrects)
         assert caught is not None

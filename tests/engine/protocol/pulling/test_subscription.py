@@ -33,7 +33,7 @@ def test_tags_are_read_as_java_reads_them(text: str, tags: str | None) -> None:
         assert chosen.codes.tolist() == sorted(map(java_hash, tags))
 
 
-def test_everything() -> None:
+def test_a_star_or_an_empty_expression_selects_everything() -> None:
     assert all(filter_of(text, kind) is EVERYTHING for text in ("*", "", None) for kind in ("TAG", None))
     assert filter_of_heartbeat({"subString": "*"}) is EVERYTHING
     assert filter_of_heartbeat({"subString": "x", "classFilterMode": True}) is EVERYTHING

@@ -97,7 +97,7 @@ def test_the_first_of_several_faults_is_reported(compat: str, fault: Fault) -> N
 
 
 @BOTH
-def test_what_is_well_is_not_refused(compat: str) -> None:
+def test_valid_messages_pass_and_messages_to_system_topics_are_refused(compat: str) -> None:
     for topic, queue_id in (("t", 0), ("t", 3), ("t", -1)):
         check(compat, Fault(topic, queue_id))
     name = checks.check_name(broker(compat), EMPTY._replace(topic="%RETRY%g|-_9"), {}, READ)
@@ -160,7 +160,7 @@ def test_an_invalid_number_is_an_error_in_a_short_header_and_ignored_in_a_long_o
         send_header(request(RequestCode.SEND_MESSAGE_V2, **{"b": "t", short: text}))
 
 
-def test_headers_with_nothing_and_with_signs() -> None:
+def test_a_send_header_may_be_empty_and_its_numbers_may_have_signs() -> None:
     assert send_header(request(RequestCode.SEND_MESSAGE_V2)) == EMPTY
     header = send_header(request(RequestCode.SEND_MESSAGE_V2, b="t", e="-1", f="+0", g="-9223372036854775808", h="7"))
     assert (header.queue_id, header.born_timestamp_ms, header.flag, header.lacks) == (-1, -(1 << 63), 7, "")
@@ -173,7 +173,7 @@ def test_clients_that_are_new_enough_say_how_often(version: int, said: int | Non
 
 
 @BOTH
-def test_what_the_newer_line_looks_into_first(compat: str) -> None:
+def test_missing_fields_of_a_send_are_answered_with_javas_exceptions(compat: str) -> None:
     told = [
         said_by(lambda header=header, body=body: checks.check_whole(broker(compat), header, body))
         for header, body in ((EMPTY, 1), (EMPTY._replace(topic="t"), 0), (EMPTY._replace(topic="t"), 1))
@@ -229,7 +229,7 @@ def test_a_half_message_is_the_one_that_is_meant(header: EndHeader, message: Any
         (1001, {"CHECK_IMMUNITY_TIME_IN_SECONDS": "no number"}, False, True),
     ],
 )  # fmt: skip
-def test_one_that_comes_after_the_broker_has_asked(
+def test_an_end_after_the_immunity_time_is_refused_unless_the_broker_asked(
     after_ms: int, properties: dict[str, str], is_asked: bool, is_refused: bool
 ) -> None:
     for rejects_late in (True, False):
@@ -264,7 +264,7 @@ def test_each_status_of_a_committed_message(status: str, code: int, remark: str 
 
 
 @BOTH
-def test_what_is_given_back_is_looked_at_in_order(compat: str) -> None:
+def test_refused_send_backs_are_answered_with_rocketmqs_codes(compat: str) -> None:
     with pytest.raises(Thrown, match="NullPointerException"):
         send_back.send_back_header(request(36, offset="1"))
     header = send_back.send_back_header(request(36, group="g", offset="x", delayLevel="3"))

@@ -17,7 +17,7 @@ def times_of(*deliver_ms: int) -> np.ndarray:  # type: ignore[type-arg]
     return np.array(deliver_ms, np.int64)
 
 
-def test_due_are_those_before_the_first_that_is_not() -> None:
+def test_due_count_stops_at_the_first_message_that_is_not_due() -> None:
     assert due_count(times_of(), 50, 0) == (0, NEVER_MS)
     assert due_count(times_of(40, 50, 51, 10), 50, 0) == (2, 51)
     assert due_count(times_of(40, 50), 50, 0) == (2, NEVER_MS)
@@ -51,7 +51,7 @@ def test_a_clock_that_is_set_back_delivers_nothing_early_and_nothing_much_later(
     assert level.next_offset > len(stored) * 0.8
 
 
-def test_refused_ones_come_again_whatever_the_wall_clock_says() -> None:
+def test_refused_messages_are_put_again_whatever_the_wall_clock_says() -> None:
     level = Level(1, DELAY_MS, 0)
     level.put(range(3))
     level.passed(3)
@@ -125,7 +125,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_each_is_put_once_in_time_whatever_the_log_does(seed: int) -> None:
+def test_each_delayed_message_is_put_once_and_in_time_whatever_the_log_does(seed: int) -> None:
     world = World(seed)
     for _ in range(400):
         world.turn()

@@ -123,7 +123,7 @@ class World:
         raise AssertionError(wanted)
 
 
-def test_a_young_one_is_left_alone_and_an_old_one_is_asked_about() -> None:
+def test_only_a_half_message_older_than_the_timeout_is_asked_about() -> None:
     world = World()
     world.send("a")
     world.now_ms += LIMITS.timeout_ms - 1
@@ -135,7 +135,7 @@ def test_a_young_one_is_left_alone_and_an_old_one_is_asked_about() -> None:
     assert world.halves[1][1].check_times == "1"
 
 
-def test_one_that_nobody_ends_is_asked_about_so_often_and_then_given_up() -> None:
+def test_a_half_message_is_given_up_after_the_largest_number_of_checks() -> None:
     world = World()
     world.send("a")
     for _ in range(6):
@@ -146,7 +146,7 @@ def test_one_that_nobody_ends_is_asked_about_so_often_and_then_given_up() -> Non
     assert world.half_offset == len(world.halves)
 
 
-def test_the_ended_are_passed_and_their_op_messages_with_them() -> None:
+def test_ended_half_messages_and_their_op_messages_are_passed() -> None:
     world = World()
     for name in "abcd":
         world.send(name)
@@ -203,7 +203,7 @@ def test_an_op_message_stays_until_all_that_it_names_are_passed() -> None:
     assert (world.half_offset, world.op_offset, world.asked) == (2, 2, [])
 
 
-def test_a_time_of_its_own_keeps_one_from_being_asked_about() -> None:
+def test_an_immunity_time_keeps_a_half_message_from_being_asked_about() -> None:
     world = World()
     world.send("a", immunity="100")
     world.now_ms += 60_000
@@ -219,7 +219,7 @@ def test_a_time_of_its_own_keeps_one_from_being_asked_about() -> None:
     assert (world.asked, world.given_up) == ([], [])
 
 
-def test_one_that_waits_through_more_rounds_than_there_are_checks_is_asked_about() -> None:
+def test_rounds_within_the_immunity_time_do_not_count_as_checks() -> None:
     """RocketMQ counts each wait as a check, and gives it up unasked."""
     world = World()
     world.send("a", immunity="100")
@@ -234,7 +234,7 @@ def test_one_that_waits_through_more_rounds_than_there_are_checks_is_asked_about
     assert world.given_up == ["a"], "its producer did not answer"
 
 
-def test_one_that_is_decided_is_passed_before_its_op_message_is_written() -> None:
+def test_a_decided_half_message_is_passed_before_its_op_message_is_written() -> None:
     world = World()
     for name in "ab":
         world.send(name)
@@ -249,7 +249,7 @@ def test_one_that_is_decided_is_passed_before_its_op_message_is_written() -> Non
     assert (len(world.asked), world.given_up, world.op_offset) == (1, [], 1)
 
 
-def test_one_that_is_older_than_the_log_keeps_is_given_up_unasked() -> None:
+def test_a_half_message_older_than_the_retention_is_given_up_unasked() -> None:
     world = World()
     world.send("a", born_ms=world.now_ms - LIMITS.reserved_hours * HOUR_MS - 1)
     assert world.check()
@@ -286,7 +286,7 @@ def test_numbers_are_read_as_java_reads_them() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_decided_one_is_decided_once_and_an_undecided_one_is_never_lost(seed: int) -> None:
+def test_decided_half_messages_end_once_and_undecided_ones_are_never_lost(seed: int) -> None:
     made = random.Random(seed)
     world = World(made=made, refuses=0.05)
     undecided: dict[str, int] = {}  # by name: where its producer believes it to be
@@ -317,7 +317,7 @@ def test_a_decided_one_is_decided_once_and_an_undecided_one_is_never_lost(seed: 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_round_that_dies_on_the_way_loses_nobody(seed: int) -> None:
+def test_a_round_that_dies_loses_no_half_message(seed: int) -> None:
     made = random.Random(seed)
     world = World(made=made, dies=0.05)
     ended = set()

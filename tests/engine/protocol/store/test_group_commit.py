@@ -101,7 +101,7 @@ def rate(load: Load, group: GroupCommit, seed: int) -> float:
     ],
     ids=str,
 )
-def test_the_better_way_is_found(load: Load) -> None:
+def test_group_commit_finds_the_way_that_serves_more(load: Load) -> None:
     halves, together = (rate(load, One(waits), 1) for waits in (False, True))
     assert rate(load, GroupCommit(), 2) >= 0.9 * max(halves, together)
 

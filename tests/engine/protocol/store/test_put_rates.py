@@ -39,7 +39,7 @@ def test_a_window_reaches_back_no_further_than_its_length() -> None:
     assert rate(burst, now, 60) == (400.0, 40_000.0, 50.0), "as far as the samples reach"
 
 
-def test_a_moment_between_two_samples() -> None:
+def test_a_rate_between_two_samples_counts_from_the_older_sample() -> None:
     now = Sample(START + 2_500, 2_900, 250_000)
     assert rate(steady(2, 1000), now, 1) == pytest.approx((1_900 / 1.5, 150_000 / 1.5, 1.5))
 
@@ -78,7 +78,7 @@ def test_rocketmqs_rate_is_between_samples_and_empty_before_there_are_enough() -
     assert put_tps(steady(10, 7), 10) == put_tps(steady(600, 7), 600) == "7.0"
 
 
-def test_rocketmqs_texts() -> None:
+def test_runtime_information_is_written_in_rocketmqs_form() -> None:
     assert runtime_text(((26 * 60 + 3) * 60 + 4) * 1000 + 999) == "[ 1 days, 2 hours, 3 minutes, 4 seconds ]"
     assert distribution_text(range(len(DISTRIBUTION_NAMES))).startswith("[<=0ms]:0 [0~10ms]:1 [10~50ms]:2 ")
     assert distribution_text(range(len(DISTRIBUTION_NAMES))).endswith("[10s~]:12 ")

@@ -125,7 +125,7 @@ def test_a_younger_file_protects_the_older_ones_behind_it() -> None:
     assert disk.deleted(now_ms + 30 * ROUND_MS) == [0, 1]
 
 
-def test_reserved_to_the_millisecond() -> None:
+def test_a_file_is_deleted_in_the_millisecond_in_which_its_time_ends() -> None:
     policy = DEFAULTS._replace(delete_when_hours=frozenset(range(24)), round_interval_ms=1, file_interval_ms=0)
     due_ms = 5 + 72 * HOUR_MS
     disk = Disk(policy, [5, 5, 5], due_ms - FIRST_ROUND_MS - 20)
@@ -149,7 +149,9 @@ SPACE = [
 
 
 @pytest.mark.parametrize("usage, four, five", SPACE)
-def test_what_the_disk_asks_for(usage: Usage, four: tuple[bool, bool], five: tuple[bool, bool]) -> None:
+def test_the_usage_of_the_disks_decides_whether_files_are_deleted_at_once(
+    usage: Usage, four: tuple[bool, bool], five: tuple[bool, bool]
+) -> None:
     for policy, expected in ((DEFAULTS, four), (DEFAULTS._replace(rules=LINES["5"].retention), five)):
         trigger = policy.trigger(12, usage, no_room=False)
         assert (bool(trigger.reason), trigger.at_once) == expected
@@ -304,7 +306,7 @@ def test_no_room_is_full_once_the_writer_waits_or_the_disk_is_read_only() -> Non
     assert states([95], writer_waits=True) == [DiskState.READ_ONLY]
 
 
-def test_full_returns_by_itself() -> None:
+def test_a_full_disk_returns_to_normal_by_itself() -> None:
     after = disk_state(DiskState.FULL, Usage(89, 1), DEFAULTS, no_room=False, writer_waits=True)
     assert after is DiskState.READ_ONLY
     assert disk_state(after, Usage(80, 1), DEFAULTS, no_room=False, writer_waits=False) is DiskState.NORMAL

@@ -25,7 +25,7 @@ def test_a_count_kept_elsewhere_may_begin_anew() -> None:
     assert items.value(TOPIC_PUT_NUMS, "t") == 50
 
 
-def test_there_are_only_so_many() -> None:
+def test_the_number_of_statistics_items_is_bounded() -> None:
     items = StatsItems()
     for number in range(ITEMS_MAX + 5):
         items.add(TOPIC_PUT_NUMS, str(number), 1)

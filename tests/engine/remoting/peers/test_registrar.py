@@ -38,7 +38,7 @@ def test_a_topic_that_is_made_before_the_first_registration_waits_for_it(tmp_pat
 
 
 @pytest.mark.parametrize(("names", "seconds"), [((), SECONDS), ((FIRST,), 0.01)])
-def test_nobody_is_waited_for_who_is_not_there_or_for_longer_than_that(
+def test_a_registration_waits_for_no_absent_name_server_and_not_too_long(
     tmp_path: Path, names: tuple[str, ...], seconds: float
 ) -> None:
     asyncio.run(registrar(tmp_path, *names).registered(seconds))
