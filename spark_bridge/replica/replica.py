@@ -91,10 +91,15 @@ class ReplicaBeginsLater(SegmentRemoved):
 
 
 class Reach(NamedTuple):
-    """The reach of a replica: its log's end, and the offset below which every record is in its queue."""
+    """The reach of a replica: its log's end, and the offset below which every record is in its queue.
+
+    `is_dispatched`: whether that is known. A broker that was killed, or that cannot be seen from here (it starts, and
+    receives already), may have log that is in no queue yet.
+    """
 
     end: int
     queued: int
+    is_dispatched: bool = True
 
 
 def place_of(commitlog: Path, *, is_written: bool, stamp: Stamp | None = None) -> PlannedPlace | None:
@@ -170,7 +175,8 @@ def _missing(split: Split, queues_too: bool) -> tuple[str, int, int] | None:
     if reach is None:
         return None
     if isinstance(split, QueueSplit):
-        return None if reach.queued >= wanted else _missing_entries(split, reach.queued)
+        is_there = reach.is_dispatched and reach.queued >= wanted
+        return None if is_there else _missing_entries(split, reach.queued)
     if reach.end < wanted:
         return "the log", reach.end, wanted
     wanted = min(wanted, log.reput_from_offset)
@@ -250,7 +256,7 @@ def _reach_at_rest(log: LogExtent, wanted: int) -> Reach | None:
         while len(_at_rest) >= STORES_REMEMBERED_MAX:
             _at_rest.pop(next(iter(_at_rest)))
         known = _at_rest[key] = stamp, end
-    return Reach(known[1], known[1])
+    return Reach(known[1], known[1], not (aborted or StoreDirectory(log.root).was_aborted()))
 
 
 def explained(error: StoreError, log: LogExtent) -> StoreError:

@@ -198,14 +198,21 @@ def test_a_broker_whose_shared_memory_is_not_to_be_seen_here_is_done_without(ahe
     assert offsets(splits) == ahead.offsets
 
 
-def test_queues_of_a_dispatcher_that_is_behind_have_not_lost_their_entries(ahead, here, tmp_path):
-    """The log is all there; the queue is not: that is no retention (QUEUE_ENTRIES_REMOVED), and may not pass as one."""
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_queues_of_a_dispatcher_that_is_behind_have_not_lost_their_entries(ahead, here, tmp_path, is_seen):
+    """The log is all there; the queue is not: that is no retention (QUEUE_ENTRIES_REMOVED), and may not pass as one.
+
+    Nor for a broker that is not seen: it was killed, or it starts and receives before it serves.
+    """
     splits = plan(here, topic="orders")
     assert all(isinstance(split, QueueSplit) for split in splits)
     slave = filled(SmallStore(tmp_path / "slave", SEGMENT), COUNT - 10)
     shutil.rmtree(slave.root / "commitlog")
     shutil.copytree(ahead.root / "commitlog", slave.root / "commitlog")
-    Broker(slave.root, tmp_path / "regions", slave.end, ahead.end)
+    if is_seen:
+        Broker(slave.root, tmp_path / "regions", slave.end, ahead.end)
+    else:
+        StoreDirectory(slave.root).abort.touch()
     move_in(here, slave.root)
     for rows in MODES:
         with pytest.raises(ReplicaBehind, match=r"queue \d of topic 'orders' up to offset \d+, the plan wants"):
