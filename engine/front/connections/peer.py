@@ -27,6 +27,7 @@ JOINED_BYTES_MAX = 128 * 1024  # of a frame's beginning, put before what comes; 
 ANSWERS_BYTES_MAX = 1 << 20  # of one connection, written in a turn, before it is served no more
 WAITING_BYTES_MAX = 128 * 1024  # the same, once its socket takes nothing now; more than makes it deaf
 DEAF_BYTES = 64 * 1024  # not taken: nothing is read from it any more
+FIRST_BYTES = 16 * 1024  # read of a new connection: hundreds may come in one turn of the loop
 TURN_SECONDS = 0.005  # for the requests of one connection, while others wait
 
 
@@ -74,10 +75,8 @@ class Peer(asyncio.BufferedProtocol):
         self.address, self.is_fast, self.is_tls = address, is_fast, is_tls
         self.is_announced = False  # to the clients role
         self.slot = -1  # where compiled code knows it; it takes what is usual first
-        self.pulls, self.is_pulling = (
-            False,
-            False,
-        )  # whether its pulls may be usual; whether one was the last usual thing
+        self.pulls = False  # whether they may be usual
+        self.is_pulling = False  # whether a pull was the last usual thing
         self.heartbeat = b""  # its last whole one, as it came
         self.goodbyes: list[bytes] = []  # of groups of it, since then
         self.frame_since: float | None = None  # when a frame began that is not whole yet
@@ -107,6 +106,8 @@ class Peer(asyncio.BufferedProtocol):
 
     def get_buffer(self, _size_hint: int) -> memoryview:
         """Return where the next bytes go: the front's buffer, behind what is there of a frame."""
+        if not self._is_begun:
+            return self._host.buffer[:FIRST_BYTES]
         buffer, kept = self._host.buffer, len(self._partial)
         if not 0 < kept <= JOINED_BYTES_MAX:
             return buffer

@@ -108,6 +108,14 @@ def test_few_answers_are_made_for_a_client_whose_socket_is_full(shop: Shop, monk
     assert WAITING_BYTES_MAX > DEAF_BYTES, "else nobody would tell when it takes more"
 
 
+def test_little_is_read_of_a_new_connection_at_first(shop: Shop) -> None:
+    client = FrontClient(shop.port)
+    peer = only_peer(shop, client.sock.getsockname()[1])
+    assert len(peer.get_buffer(-1)) == peers.FIRST_BYTES
+    assert shop.ask(0, client=client).code is not None
+    assert len(peer.get_buffer(-1)) == len(shop.front.buffer) > peers.FIRST_BYTES
+
+
 def test_a_client_that_asks_for_much_and_reads_gets_all_answers_in_order(shop: Shop) -> None:
     shop.put(100, size=2000)
     greedy = Greedy(shop)
