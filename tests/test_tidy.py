@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import io
 import re
 import textwrap
@@ -16,6 +17,7 @@ import pytest
 from store import names
 from store.message import properties
 from tests.harness import words_of_arrays
+from tests.harness.trees import Nodes, nodes_of, spelled
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("ipc", "store", "engine", "spark_bridge", "tools")
@@ -84,29 +86,39 @@ ENTRIES = re.compile(
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def trees() -> Iterator[None]:
+    """The rules share a worker, in which each file is parsed once. Collections of garbage would look through all the
+    trees again and again, also in the tests that come after these."""
+    gc.disable()
+    yield
+    for kept in (nodes_in, imports_of, calls):
+        kept.cache_clear()
+    gc.enable()
+
+
 @cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def nodes_in(path: Path) -> Nodes:
+    return nodes_of(path.read_text())
 
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def imports_of(path: Path) -> Iterator[str]:
+@cache
+def imports_of(path: Path) -> list[str]:
     """Every module that a file imports, also inside functions: `from a import b` is a.b."""
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name_of(path)}:{node.lineno}: import by the full name"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    nodes = nodes_in(path)
+    for node in nodes.of(ast.ImportFrom):
+        assert node.level == 0, f"{name_of(path)}:{node.lineno}: import by the full name"
+    names = [alias.name for node in nodes.of(ast.Import) for alias in node.names]
+    return names + [f"{node.module}.{alias.name}" for node in nodes.of(ast.ImportFrom) for alias in node.names]
 
 
-def calls(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node.lineno
+@cache
+def calls(path: Path) -> list[tuple[str, int]]:
+    return [(spelled(node.func), node.lineno) for node in nodes_in(path).of(ast.Call)]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -159,7 +171,7 @@ def test_every_folder_is_a_room_that_says_what_it_is_for(package: str, order: st
     groups = {room.rpartition(".")[0] for room in rooms} - {""}
     assert set(rooms) - groups <= set(floors), "a folder without a place in ROOMS"
     for folder in folders:
-        first, *others = tree_of(folder / "__init__.py").body
+        first, *others = nodes_in(folder / "__init__.py").tree.body
         assert isinstance(first, ast.Expr), folder
         assert not others or name_of(folder / "__init__.py") in HANDS_ON, f"{folder}: a room's face imports nothing"
 
@@ -184,7 +196,7 @@ def test_protocol_does_no_input_or_output() -> None:
 
 @pytest.mark.parametrize("path", [*MODULES, *TESTS], ids=name_of)
 def test_a_module_says_what_it_is(path: Path) -> None:
-    text = ast.get_docstring(tree_of(path))
+    text = ast.get_docstring(nodes_in(path).tree)
     assert text, "it has no docstring"
     assert text.partition("\n")[0].rstrip().endswith((".", ":", "?")), "the first line is a sentence"
 
@@ -192,11 +204,10 @@ def test_a_module_says_what_it_is(path: Path) -> None:
 def test_a_function_fits_on_a_screen() -> None:
     wrong = []
     for path in [*MODULES, *TESTS]:
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                lines = (node.end_lineno or node.lineno) - node.body[0].lineno + 1
-                if lines > FUNCTION_LINES_MAX:
-                    wrong.append(f"{name_of(path)}:{node.lineno}: {node.name} has {lines} lines")
+        for node in nodes_in(path).of(ast.FunctionDef, ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.body[0].lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                wrong.append(f"{name_of(path)}:{node.lineno}: {node.name} has {lines} lines")
     assert not wrong
 
 
@@ -242,10 +253,9 @@ def test_documents_name_files_that_are_there(document: Path) -> None:
 def test_docstrings_name_files_that_are_there() -> None:
     wrong = []
     for path in [*MODULES, *TESTS]:
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                names = NAMED_IN_DOCSTRING.findall(ast.get_docstring(node) or "")
-                wrong += [f"{name_of(path)}: {name}" for name in names if not is_there(name)]
+        for node in nodes_in(path).of(ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
+            names = NAMED_IN_DOCSTRING.findall(ast.get_docstring(node) or "")
+            wrong += [f"{name_of(path)}: {name}" for name in names if not is_there(name)]
     assert not wrong
 
 
@@ -267,9 +277,14 @@ def test_nobody_waits_for_descriptors_by_a_call_that_refuses_high_numbers() -> N
     assert not [f"{name_of(path)}:{line}" for path in everything for c, line in calls(path) if c == "select.select"]
 
 
-def given_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+NAMING = (
+    ast.Name, ast.Attribute, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.alias, ast.ExceptHandler,
+)  # fmt: skip
+
+
+def given_names(nodes: Nodes) -> Iterator[tuple[int, str]]:
     """(line, name) of all that a module names: aliases, classes, functions, parameters, variables."""
-    for node in ast.walk(tree):
+    for node in nodes.of(*NAMING):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
                 yield node.lineno, name
@@ -283,12 +298,15 @@ def test_a_name_says_what_a_thing_is() -> None:
     wrong = [
         f"{name_of(path)}:{line}: {name}"
         for path in [*SOURCES, *(ROOT / "tests" / "harness").rglob("*.py")]
-        for line, name in given_names(tree_of(path))
+        for line, name in given_names(nodes_in(path))
         if name in NAMELESS
     ]
     assert not wrong
     for text in ("found = 1", "def f(told): pass", "self._told = 1", "[found for found in x]", "import a as found"):
-        assert any(name in NAMELESS for _line, name in given_names(ast.parse(text))), text
+        assert any(name in NAMELESS for _line, name in given_names(nodes_of(text))), text
+
+
+VERSIONED = (ast.Name, ast.arg, ast.Attribute, ast.FunctionDef, ast.keyword, ast.Constant)
 
 
 def asks_for_a_version(node: ast.AST) -> bool:
@@ -308,79 +326,80 @@ def test_only_one_table_knows_the_release_lines() -> None:
     wrong = [
         f"{name_of(path)}:{getattr(node, 'lineno', '?')}"
         for path in others
-        for node in ast.walk(tree_of(path))
+        for node in nodes_in(path).of(*VERSIONED)
         if asks_for_a_version(node)
     ]
     assert not wrong
-    table = tree_of(ROOT / "store" / "compat.py")
-    assert {found.value for found in ast.walk(table) if isinstance(found, ast.Constant)} >= set(VERSIONS)
+    table = nodes_in(ROOT / "store" / "compat.py")
+    assert {found.value for found in table.of(ast.Constant)} >= set(VERSIONS)
     for text in ("if five: pass", "compat == '5'", "f(is_five=1)", "def of_4_9(): pass", "{'4.9': 407}"):
-        assert any(map(asks_for_a_version, ast.walk(ast.parse(text)))), text
+        assert any(map(asks_for_a_version, nodes_of(text).of(*VERSIONED))), text
 
 
-def literals_of(tree: ast.AST) -> Iterator[tuple[int, str, bool]]:
+def literals_of(nodes: Nodes) -> Iterator[tuple[int, str, bool]]:
     """(line, text, whether a path is made of it) of every text and bytes literal that is no docstring."""
-    prose = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    in_paths: set[ast.AST] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            in_paths.update((node.left, node.right))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in PATH_CALLS:
+    prose = {node.value for node in nodes.of(ast.Expr)}
+    divisions = [node for node in nodes.of(ast.BinOp) if isinstance(node.op, ast.Div)]
+    in_paths: set[ast.AST] = {side for node in divisions for side in (node.left, node.right)}
+    for node in nodes.of(ast.Call):
+        if spelled(node.func).rpartition(".")[2] in PATH_CALLS:
             in_paths.update(node.args)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and node not in prose and isinstance(node.value, str | bytes):
+    for node in nodes.of(ast.Constant):
+        if node not in prose and isinstance(node.value, str | bytes):
             text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
             yield node.lineno, text, node in in_paths
 
 
-def spelled_file_names(tree: ast.AST) -> list[int]:
+def spelled_file_names(nodes: Nodes) -> list[int]:
     """Lines that spell the name of a file or a directory of a store; a word that means more only as part of a path."""
     return [
         line
-        for line, text, in_path in literals_of(tree)
+        for line, text, in_path in literals_of(nodes)
         if not FILE_NAMES.isdisjoint(text.split("/")) and (in_path or "/" in text or text not in WORDS)
     ]
 
 
-def spelled_properties(tree: ast.AST) -> list[tuple[int, str]]:
+def spelled_properties(nodes: Nodes) -> list[tuple[int, str]]:
     """Lines that spell a property's name, alone or within a property string."""
     known = {properties.INNER_PREFIX, *properties.RESERVED_NAMES}
     return [
-        (line, name) for line, text, _in_path in literals_of(tree) for name in re.split("[\1\2]", text) if name in known
+        (line, name)
+        for line, text, _in_path in literals_of(nodes)
+        for name in re.split("[\1\2]", text)
+        if name in known
     ]
 
 
 def test_a_file_of_a_store_is_named_once() -> None:
     others = [path for path in SOURCES if name_of(path) != NAMES_STAND_IN]
-    assert not [f"{name_of(path)}:{line}" for path in others for line in spelled_file_names(tree_of(path))]
+    assert not [f"{name_of(path)}:{line}" for path in others for line in spelled_file_names(nodes_in(path))]
     for text in ("root / 'index'", "Path(root, 'config')", "f('consumequeue')", "r / 'config/x'", "x = 'topics.json'"):
-        assert spelled_file_names(ast.parse(text)), text
+        assert spelled_file_names(nodes_of(text)), text
     for text in ("log('index')", "x = 'the checkpoint is old'", "f('to slipstream.leases')"):
-        assert not spelled_file_names(ast.parse(text)), text
+        assert not spelled_file_names(nodes_of(text)), text
 
 
 def test_a_property_is_named_once() -> None:
     others = [path for path in SOURCES if name_of(path) != PROPERTIES_STAND_IN]
-    wrong = [(name_of(path), line, name) for path in others for line, name in spelled_properties(tree_of(path))]
+    wrong = [(name_of(path), line, name) for path in others for line, name in spelled_properties(nodes_in(path))]
     assert not [each for each in wrong if (each[0], each[2]) != TOPIC_TYPES]
     for text in ("f(b'__CRC32#\\1')", "{'KEYS': 1}", "x = 'a\\1b\\2INNER_NUM\\x011'", "f('INNER_')"):
-        assert spelled_properties(ast.parse(text)), text
+        assert spelled_properties(nodes_of(text)), text
 
 
 def test_words_of_arrays_are_members_of_enumerations() -> None:
     """No constants of a module, and no bare numbers in kernels, which the interpreter hands no members but numbers."""
-    trees = {name_of(path).removesuffix(".py").replace("/", "."): tree_of(path) for path in SOURCES}
-    assert not [f"{module}:{node.lineno}: {ast.unparse(node)}" for module, node in words_of_arrays.faults(trees)]
+    modules = {name_of(path).removesuffix(".py").replace("/", "."): nodes_in(path) for path in SOURCES}
+    assert not [f"{module}:{node.lineno}: {ast.unparse(node)}" for module, node in words_of_arrays.faults(modules)]
 
 
 def test_no_error_passes_in_silence() -> None:
     wrong = []
     for path in [*MODULES, *TESTS]:
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.ExceptHandler):
-                silent = all(isinstance(statement, ast.Pass) for statement in node.body)
-                if node.type is None or (silent and ast.unparse(node.type) in ("Exception", "BaseException")):
-                    wrong.append(f"{name_of(path)}:{node.lineno}")
+        for node in nodes_in(path).of(ast.ExceptHandler):
+            silent = all(isinstance(statement, ast.Pass) for statement in node.body)
+            if node.type is None or (silent and ast.unparse(node.type) in ("Exception", "BaseException")):
+                wrong.append(f"{name_of(path)}:{node.lineno}")
     assert not wrong
 
 
@@ -410,7 +429,7 @@ def test_nothing_is_written_twice() -> None:
 
 def filled_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (number, text) of a source's lines, each statement that is wrapped filled up to LINE_LENGTH."""
-    imports = {node.lineno for node in ast.walk(tree_of(path)) if isinstance(node, ast.Import | ast.ImportFrom)}
+    imports = {node.lineno for node in nodes_in(path).of(ast.Import, ast.ImportFrom)}
     words: list[tuple[int, str]] = []
     for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
         if token.string.strip():
@@ -418,7 +437,8 @@ def filled_lines(path: Path) -> Iterator[tuple[int, str]]:
         if token.type in (tokenize.NEWLINE, tokenize.COMMENT) and words:
             if words[0][0] not in imports:
                 text = " ".join(word for _number, word in words)
-                yield from ((words[0][0], line) for line in textwrap.wrap(text, LINE_LENGTH))
+                lines = [text] if len(text) <= LINE_LENGTH else textwrap.wrap(text, LINE_LENGTH)
+                yield from ((words[0][0], line) for line in lines)
             words = []
 
 

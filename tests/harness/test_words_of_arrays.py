@@ -6,13 +6,14 @@ import ast
 
 import pytest
 
+from tests.harness.trees import nodes_of
 from tests.harness.words_of_arrays import faults
 
 WORD = "class Word(IntEnum):\n    TAIL, HEAD = 0, 1\n"
 
 
 def _faults(source: str) -> list[str]:
-    return [ast.unparse(node) for _module, node in faults({"m": ast.parse(source)})]
+    return [ast.unparse(node) for _module, node in faults({"m": nodes_of(source)})]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Set
 
+from tests.harness.trees import Nodes, spelled
+
 FullName = Callable[[ast.expr], str]
 
 COMPILED = {"kernel", "bare_kernel", "inlined"}
@@ -13,43 +15,42 @@ COMPILED = {"kernel", "bare_kernel", "inlined"}
 NO_WORDS = re.compile(r"\w+_(WORDS|MAX)|AHEAD|MASTER_ID")
 
 
-def faults(trees: Mapping[str, ast.Module]) -> Iterator[tuple[str, ast.expr]]:
+def faults(modules: Mapping[str, Nodes]) -> Iterator[tuple[str, ast.expr]]:
     """What is wrong in which of these modules. Kernels take members as numbers, but where Python calls them numba
     takes 0.1 ms to find that out."""
 
-    def everywhere(names_in: Callable[[ast.Module], Iterator[str]]) -> set[str]:
-        return {f"{module}.{name}" for module, tree in trees.items() for name in names_in(tree)}
+    def everywhere(names_in: Callable[[Nodes], Iterator[str]]) -> set[str]:
+        return {f"{module}.{name}" for module, nodes in modules.items() for name in names_in(nodes)}
 
     numbers, members, kernels = everywhere(_numbers), everywhere(_members), everywhere(_kernels)
-    for module, tree in trees.items():
-        full_name = _full_names(tree, module)
+    for module, nodes in modules.items():
+        full_name = _full_names(nodes, module)
         for fault in (
-            *_words_named(tree, full_name, numbers),
-            *_bare_words(tree),
-            *_calls_with(tree, full_name, kernels, members),
+            *_words_named(nodes, full_name, numbers),
+            *_bare_words(nodes),
+            *_calls_with(nodes, full_name, kernels, members),
         ):
             yield module, fault
 
 
-def _full_names(tree: ast.Module, module: str) -> FullName:
+def _full_names(nodes: Nodes, module: str) -> FullName:
     """How a module's names are called from everywhere: `ring.HEAD` is ipc.ring.HEAD."""
     imported = {
         alias.asname or alias.name: f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
+        for node in nodes.of(ast.ImportFrom)
         for alias in node.names
     }
 
     def full_name(node: ast.expr) -> str:
-        head, dot, rest = ast.unparse(node).partition(".")
+        head, dot, rest = spelled(node).partition(".")
         return imported.get(head, f"{module}.{head}") + dot + rest
 
     return full_name
 
 
-def _numbers(tree: ast.Module) -> Iterator[str]:
+def _numbers(nodes: Nodes) -> Iterator[str]:
     """Names of a module's plain numbers: `A = 3`, `A, B = 0, 1` and `A, B, C = range(3)`."""
-    for node in tree.body:
+    for node in nodes.tree.body:
         if not isinstance(node, ast.Assign):
             continue
         names = [name for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
@@ -61,9 +62,9 @@ def _numbers(tree: ast.Module) -> Iterator[str]:
                 yield name.id
 
 
-def _members(tree: ast.Module) -> Iterator[str]:
+def _members(nodes: Nodes) -> Iterator[str]:
     """The members of a module's enumerations of numbers: `Word.FIRST`."""
-    for node in tree.body:
+    for node in nodes.tree.body:
         if isinstance(node, ast.ClassDef) and "IntEnum" in map(ast.unparse, node.bases):
             yield from (f"{node.name}.{name}" for name in _assigned(node))
 
@@ -73,26 +74,22 @@ def _assigned(node: ast.ClassDef) -> Iterator[str]:
     return (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
 
 
-def _kernels(tree: ast.Module) -> Iterator[str]:
+def _kernels(nodes: Nodes) -> Iterator[str]:
     """The names of what numba compiles."""
-    return (function.name for function in _compiled(tree))
+    return (function.name for function in _compiled(nodes))
 
 
-def _compiled(tree: ast.Module) -> Iterator[ast.FunctionDef]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and COMPILED & set(map(ast.unparse, node.decorator_list)):
+def _compiled(nodes: Nodes) -> Iterator[ast.FunctionDef]:
+    for node in nodes.of(ast.FunctionDef):
+        if not COMPILED.isdisjoint(map(spelled, node.decorator_list)):
             yield node
 
 
-def _words_named(tree: ast.Module, full_name: FullName, names: Set[str]) -> Iterator[ast.Subscript]:
+def _words_named(nodes: Nodes, full_name: FullName, names: Set[str]) -> Iterator[ast.Subscript]:
     """Where the index of an array is made with one of these names: `array[NAME]`, `[row, NAME]`, `[at + NAME]`."""
-    for node in _subscripts(tree):
+    for node in nodes.of(ast.Subscript):
         if not names.isdisjoint(map(full_name, _summands(node.slice))):
             yield node
-
-
-def _subscripts(tree: ast.AST) -> Iterator[ast.Subscript]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Subscript))
 
 
 def _summands(index: ast.expr) -> Iterator[ast.expr]:
@@ -106,12 +103,12 @@ def _summands(index: ast.expr) -> Iterator[ast.expr]:
             yield index
 
 
-def _bare_words(tree: ast.Module) -> Iterator[ast.Subscript]:
+def _bare_words(nodes: Nodes) -> Iterator[ast.Subscript]:
     """In kernels `[2]`, `[slot, 0]` and `[at + 2]`; `[0]` is the first row, `[k + 1]` the next; bytes are no words."""
-    for function in _compiled(tree):
+    for function in _compiled(nodes):
         data = {of.arg for of in function.args.args if of.annotation and ast.unparse(of.annotation) == "Bytes"}
-        for node in _subscripts(function):
-            array = ast.unparse(node.value)
+        for node in (part for part in ast.walk(function) if isinstance(part, ast.Subscript)):
+            array = spelled(node.value)
             if _is_bare(node.slice) and array not in data and not array.isupper() and not array.endswith(".shape"):
                 yield node
 
@@ -127,14 +124,14 @@ def _is_bare(index: ast.expr) -> bool:
     return False
 
 
-def _calls_from_python(tree: ast.Module) -> Iterator[ast.Call]:
+def _calls_from_python(nodes: Nodes) -> Iterator[ast.Call]:
     """Every call that the interpreter makes."""
-    compiled = {node for function in _compiled(tree) for node in ast.walk(function)}
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node not in compiled)
+    compiled = {node for function in _compiled(nodes) for node in ast.walk(function)}
+    return (node for node in nodes.of(ast.Call) if node not in compiled)
 
 
-def _calls_with(tree: ast.Module, full_name: FullName, functions: Set[str], names: Set[str]) -> Iterator[ast.Call]:
+def _calls_with(nodes: Nodes, full_name: FullName, functions: Set[str], names: Set[str]) -> Iterator[ast.Call]:
     """Where the interpreter calls one of these functions with one of these names."""
-    for node in _calls_from_python(tree):
+    for node in _calls_from_python(nodes):
         if full_name(node.func) in functions and not names.isdisjoint(map(full_name, node.args)):
             yield node
