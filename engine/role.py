@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ipc import process, waiting
 from ipc.clock import monotonic_ms
@@ -38,6 +38,14 @@ class Role(Protocol):
 
     def close(self) -> None:
         """Finish what was begun and give everything back."""
+
+
+@runtime_checkable
+class LoopRole(Role, Protocol):
+    """A role with an event loop, which calls the turns itself."""
+
+    def serve(self, turn: Callable[[], int], stopping: Callable[[], bool]) -> None:
+        """Have turns whenever one is due, IDLE_MS_MAX apart at most, until `stopping()`. Raises what a turn raises."""
 
 
 class StopFlag:
@@ -90,11 +98,17 @@ def run_role(
     role: Role, heartbeat: Cursor, stopping: Callable[[], bool], clock_ms: Callable[[], int] = monotonic_ms
 ) -> None:
     """Turn until `stopping()`, then for what arrived before the stop, FINISH_NS at most; close in any case."""
+
+    def turn() -> int:
+        now_ms = clock_ms()
+        waiting.note(heartbeat, now_ms)
+        return role.do_work(now_ms)
+
     try:
+        if isinstance(role, LoopRole):
+            role.serve(turn, stopping)
         while not stopping():
-            now_ms = clock_ms()
-            waiting.note(heartbeat, now_ms)
-            if role.do_work(now_ms) == 0:
+            if turn() == 0:
                 role.idle(IDLE_MS_MAX)
         until_ns = time.monotonic_ns() + FINISH_NS
         while role.do_work(clock_ms()) != 0 and time.monotonic_ns() < until_ns:

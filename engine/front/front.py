@@ -2,8 +2,8 @@
 
 Implements: NettyRemotingServer and its processors of sends and pulls (spec: remoting, 3 server behaviour)
 Publishes:  listen_port (front 0), its words of the board; `serving` as soon as it is so, a start waits for that
-One event loop, run while the role idles. Where there are several fronts, all listen at the same ports, and the kernel
-deals connections out. A port that cannot be bound is tried again: the log does not need it.
+One event loop. Where there are several fronts, all listen at the same ports, and the kernel deals connections out. A
+port that cannot be bound is tried again: the log does not need it.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import LENGTH_BYTES, MalformedFrame, RemotingCommand, decode
 from engine.remoting.links.exchange import Bells
 from engine.remoting.loop.role_loop import RoleLoop
+from engine.role import IDLE_MS_MAX
 from engine.settings.config import BrokerConfig
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_ms
@@ -73,9 +74,9 @@ class Front:
         self._loop, self._pace = self._turns.loop, Pace(self._wake)
         self._words = board.fronts[number]
         rules = Rules(config.remoting_allow_list, config.admin_allow_list, follow=config.ha_allow_list)
-        self._reception = Reception(
-            self, rules, (how or tls.of_broker(config)).server, self._count_tls, config.remoting_connections_max
-        )
+        how = how or tls.of_broker(config)
+        connections = config.remoting_connections_max
+        self._reception = Reception(self._loop, self, rules, how.server, self._count_tls, connections)
         self._tables = Tables(line_of(config.compat) if config.enable_lmq else None)
         limit_ms = config.wait_in_heartbeat_queue_ms if config.broker_fast_failure_enable else None
         late = LateHeartbeats(limit_ms, line_of(config.compat).remoting.version)
@@ -114,10 +115,10 @@ class Front:
     # turns
 
     def do_work(self, now_ms: int) -> int:
-        """Look at the clock; the event loop does the work while the role idles."""
+        """Look at the clock; the event loop does the work between turns."""
         if now_ms >= self._bind_at_ms and len(self._reception.ports) < len(self._ports()):
             self._bind_at_ms = now_ms + BIND_RETRY_MS
-            self._turns.run(self._bind())
+            self._bind()
         if now_ms >= self._sweep_at_ms:
             self._sweep_at_ms = now_ms + SWEEP_MS
             self._reception.sweep()
@@ -128,11 +129,17 @@ class Front:
         waiting.note(self._words.connections, len(self._reception.peers))
         return 0
 
+    def serve(self, turn: Callable[[], int], stopping: Callable[[], bool]) -> None:
+        """Serve clients between the turns, until the stop."""
+        self._turns.serve(turn, stopping, self._wait_ms)
+
     def idle(self, timeout_ms: int) -> None:
-        """Serve, until the clock is to be looked at, or the stop comes."""
-        if self._reception.peers:
-            timeout_ms = min(timeout_ms, SWEEP_MS)
-        self._turns.serve(min(timeout_ms, self._pace.wait_ms(self._rest_ms(monotonic_ms()))))
+        """Serve until the clock is to be looked at, `timeout_ms` at most."""
+        self._turns.idle(min(timeout_ms, self._wait_ms()))
+
+    def _wait_ms(self) -> int:
+        least_ms = SWEEP_MS if self._reception.peers else IDLE_MS_MAX
+        return min(least_ms, self._pace.wait_ms(self._rest_ms(monotonic_ms())))
 
     def _rest_ms(self, now_ms: int) -> int:
         """Return for how long nothing is due, unless something arrives."""
@@ -161,8 +168,8 @@ class Front:
         port = self._config.listen_port
         return [port, port - FAST_BELOW] if port > FAST_BELOW else [port]
 
-    async def _bind(self) -> None:
-        """The port of everybody, and the one two below it, where nobody pulls."""
+    def _bind(self) -> None:
+        """Listen at the port of everybody, and the one two below it, where nobody pulls."""
         address = bind_address(self._config.bind_address, self._config.broker_ip1)
         for port in self._ports():
             if port in self._reception.ports:

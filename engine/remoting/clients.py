@@ -3,7 +3,7 @@
 Implements: BrokerController's processors but those of messages, registerBrokerAll's timers, SlaveSynchronize's timer
 Publishes:  the words of live_settings, once an administrator changes them
 Clients' connections are the fronts', who hand requests on to here, to the part that has their code (`PARTS`). One event
-loop, run while the role idles; the decisions are in engine/protocol.
+loop; the decisions are in engine/protocol.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ PARTS: tuple[Callable[[PartContext], Part], ...] = (  # a line for each module o
     Rivals,
 )
 T = TypeVar("T")
-PROCESSOR, OFFSETS_TASK, TABLES_TASK = ("processor",), "consumer offsets", "tables"
+PROCESSOR = ("processor",)
+OFFSETS_TASK, TABLES_TASK, METRICS_TASK = "consumer offsets", "tables", "metrics"
 WHOLE_TABLES: dict[int, str] = {
     RequestCode.GET_ALL_TOPIC_CONFIG: TOPICS,
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: GROUPS,
@@ -205,10 +206,10 @@ class Clients:
     # turns
 
     def do_work(self, now_ms: int) -> int:
-        """Look at the clock and begin what is due; the event loop does it while the role idles."""
-        if now_ms >= self._metrics_at_ms and not self._metrics.is_served:
+        """Look at the clock and begin what is due; the event loop does it between turns."""
+        if now_ms >= self._metrics_at_ms and not self._metrics.is_served and METRICS_TASK not in self._tasks:
             self._metrics_at_ms = now_ms + BIND_RETRY_MS
-            self._turns.run(self._metrics.start())
+            self._tasks.begin(METRICS_TASK, self._metrics.start())
         has_other_topics = self._note_topics() and len(self._files.metadata.topics) <= SOON_TOPICS_MAX
         if now_ms >= self._look_at_ms or has_other_topics or self._files.has_read:
             self._look_at_ms = now_ms + LOOK_MS
@@ -246,13 +247,20 @@ class Clients:
             waiting.add(self._board.topics_changes, 1)
         return before != self._topics_seen
 
+    def serve(self, turn: Callable[[], int], stopping: Callable[[], bool]) -> None:
+        """Serve between turns; a request that changes what name servers are to know has the next turn begin."""
+        self._turns.serve(turn, stopping, self._wait_ms)
+
     def idle(self, timeout_ms: int) -> None:
-        """Serve, until a request changed what name servers are to know, or the stop comes."""
+        """Serve until the next turn, `timeout_ms` at most."""
+        self._turns.idle(min(timeout_ms, self._wait_ms()))
+
+    def _wait_ms(self) -> int:
         now_ms = monotonic_ms()
         if self._is_stirred:
             self._is_stirred, self._quiet_at_ms = False, now_ms + QUIET_MS
         turn_ms = TURN_MS_MAX if now_ms < self._quiet_at_ms else QUIET_TIMES * TURN_MS_MAX
-        self._turns.serve(min(timeout_ms, turn_ms, self._files.due_in_ms(now_ms)))
+        return min(turn_ms, self._files.due_in_ms(now_ms))
 
     def close(self) -> None:
         """Say goodbye to the name servers, hang up, save."""

@@ -17,6 +17,7 @@ from engine.board.cursors import Board, BrokerState
 from engine.board.failures import LOOPING_DEATHS, STUCK_MAX, Failures, failing, first_line
 from engine.children import STALL_MS, Children
 from engine.figures.problems import problems
+from engine.remoting.loop.role_loop import RoleLoop
 from engine.role import Role
 from ipc import waiting
 from ipc.descriptors import await_readable
@@ -88,6 +89,23 @@ class Idle:
         self._end()
 
 
+class InLoop(Idle):
+    """A role whose event loop calls its turns, long after each other but for the first."""
+
+    def __init__(self, board: Board, second: Callable[[], None] = lambda: None) -> None:
+        super().__init__(board)
+        self._turns, self._second, self._turned = RoleLoop(), second, 0
+
+    def do_work(self, _now_ms: int) -> int:
+        self._turned += 1
+        if self._turned > 1:
+            self._second()
+        return 0
+
+    def serve(self, turn: Callable[[], int], stopping: Callable[[], bool]) -> None:
+        self._turns.serve(turn, stopping, lambda: 1 if self._turned == 1 else 10 * STALL_MS)
+
+
 def dies(error: BaseException) -> Callable[[], Role]:
     def open_role() -> Role:
         raise error
@@ -114,6 +132,25 @@ def test_a_role_that_the_same_bytes_kill_is_given_up_and_its_error_shown(bench: 
     told = problems(bench.board, str(bench.directory), "SLAVE")
     assert len(told) == 2 and "does not acknowledge" in told[1]
     assert "4711" in str(bench.children.stop("dispatcher")), "and such a broker did not stop in order"
+
+
+def test_a_turn_that_fails_in_an_event_loop_ends_its_role(bench: Bench) -> None:
+    def fail() -> None:
+        raise DAMAGED
+
+    bench.start("clients", lambda: InLoop(bench.board, fail))
+    bench.tend_until(bench.given_up)
+    assert bench.restarts() == STUCK_MAX - 1
+    assert failing(bench.board, bench.directory)[0].error == first_line(DAMAGED)
+
+
+def test_a_role_that_waits_in_its_event_loop_beats_and_stops_when_it_is_asked(bench: Bench) -> None:
+    turned, tells = os.pipe()
+    bench.start("clients", lambda: InLoop(bench.board, lambda: os.write(tells, b".") and None))
+    assert await_readable(turned, timeout_ms=DEADLINE_SECONDS * 1000)
+    assert bench.board.heartbeats["clients"].read() and bench.children.stop("clients") is None
+    for fd in (turned, tells):
+        os.close(fd)
 
 
 def test_three_deaths_are_a_problem_already(bench: Bench) -> None:

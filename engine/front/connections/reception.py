@@ -36,8 +36,15 @@ class Reception:
     """Listens and lets in; `host` has the peers."""
 
     def __init__(
-        self, host: PeerHost, rules: Rules, how: ServerTls, on_tls: Callable[[TlsOutcome], None], connections: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: PeerHost,
+        rules: Rules,
+        how: ServerTls,
+        on_tls: Callable[[TlsOutcome], None],
+        connections: int,
     ) -> None:
+        self._loop = loop
         self._host, self._rules, self._is_tls_served = host, rules, how.context is not None
         # An answer that was meant for a connection of the front before this one must reach no connection of this one.
         first_number = time.monotonic_ns() // 1000
@@ -49,14 +56,14 @@ class Reception:
         self._seldom = Seldom(log)
 
     def listen(self, address: str, port: int, *, is_fast: bool, is_shared: bool) -> int:
-        """Serve one port; the one that was bound. Raises OSError. To be called on the running loop."""
+        """Serve one port; the one that was bound. Raises OSError."""
         listening = listen(address, port, is_shared=is_shared)
         bound: int = listening.getsockname()[1]
 
         def arrived(sock: socket.socket) -> None:
             self._arrived(sock, is_fast)
 
-        self._acceptors[port] = Acceptor(listening, arrived, self.connections.make_room)
+        self._acceptors[port] = Acceptor(self._loop, listening, arrived, self.connections.make_room)
         return bound
 
     @property
@@ -90,7 +97,7 @@ class Reception:
         connection.rights = allowed
         address = Host(str(plain(peer[0])), peer[1])
         one = Peer(self._host, connection, address, is_fast=is_fast, is_tls=self._is_tls_served)
-        task = asyncio.get_running_loop().create_task(self._open(arrival, one))
+        task = self._loop.create_task(self._open(arrival, one))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -22,10 +22,14 @@ class Acceptor:
     """`on_accept(socket)` is called for each; `make_room()` when the system has no descriptor for one more."""
 
     def __init__(
-        self, listening: socket.socket, on_accept: Callable[[socket.socket], None], make_room: Callable[[], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listening: socket.socket,
+        on_accept: Callable[[socket.socket], None],
+        make_room: Callable[[], None],
     ) -> None:
+        self._loop = loop
         self._listening, self._on_accept, self._make_room = listening, on_accept, make_room
-        self._loop = asyncio.get_running_loop()
         self._paused: asyncio.TimerHandle | None = None
         self._seldom = Seldom(log)
         listening.setblocking(False)

@@ -98,7 +98,8 @@ class RemotingServer:
     async def start_on(self, listening: socket.socket) -> int:
         """Serve like `start`, on a socket that listens already."""
         bound: int = listening.getsockname()[1]
-        self._acceptor = Acceptor(listening, self._arrived, self._connections.make_room)
+        loop = asyncio.get_running_loop()
+        self._acceptor = Acceptor(loop, listening, self._arrived, self._connections.make_room)
         return bound
 
     async def stop(self) -> None:
