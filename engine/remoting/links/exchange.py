@@ -25,6 +25,7 @@ from ipc.byte_ring import RingReader, RingWriter
 
 HEAD = struct.Struct("<BQ")
 RING_BYTES = 4 << 20
+ROOMY_BYTES = 512 << 10  # with no more than that in a ring, there is room for any piece of a message
 KEPT_BYTES_MAX = 64 << 20  # of one direction; a frame is at most 16 MiB
 FRAMES_BYTES_MAX = KEPT_BYTES_MAX // 2  # so a client that sends or asks for too many of them takes no room of others
 HELD_BACK_BYTES = 8 << 20  # so much that it has not taken, and nothing more of a front is answered
@@ -177,7 +178,9 @@ class Pipe:
             if self._reader.position == at:
                 break
         self._writer.flush()
-        if self._reader.position != before or self._writer.kept_bytes != kept:
+        moved = self._reader.position - before
+        lacked_room = moved > ROOMY_BYTES or (moved and self._reader.has_message)  # perhaps
+        if lacked_room or self._writer.kept_bytes != kept:
             os.eventfd_write(self._other, 1)  # there is room again, or what was kept has come
 
     @property

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -284,6 +286,26 @@ def test_a_front_that_takes_nothing_is_not_heard_until_it_does(region_dir: Path)
         answer()
         assert (len(taken), len(answered)) != before or up.has_more or down.kept_bytes, "both go on"
     assert taken == answered == list(range(asked))
+    up.close()
+    down.close()
+    bells.close()
+
+
+def test_a_side_that_never_lacked_room_is_not_woken_when_its_messages_are_taken(region_dir: Path) -> None:
+    exchange.create(region_dir, 1)
+    bells = Bells.make(1)
+    up = Pipe(region_dir, 0, is_front=True, bells=bells)
+    down = Pipe(region_dir, 0, is_front=False, bells=bells)
+    for size, asked in ((10, 1), (exchange.RING_BYTES // 20, 30)):
+        for number in range(asked):
+            assert up.send(Kind.FRAME, number, bytes(size))
+        lacked_room, taken, rung = up.kept_bytes > 0, 0, 0
+        while taken < asked:
+            taken += len(list(down.receive()))
+            with suppress(BlockingIOError):
+                rung += os.eventfd_read(bells.fronts[0])
+                assert not list(up.receive()), "but what was kept goes on"
+        assert lacked_room == (size > 10) == (rung > 0)
     up.close()
     down.close()
     bells.close()
