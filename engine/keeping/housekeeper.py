@@ -45,7 +45,8 @@ from store.upkeep.audit import INDEX, QUEUE, SEGMENT
 
 log = logging.getLogger("slipstream.housekeeper")
 
-MEASURE_MS = 1000  # RocketMQ looks each 10 s; a fast writer fills a lot of disk in that time
+# RocketMQ looks each 10 s; a fast writer fills a lot of disk in that time. While nothing is written: half as often.
+MEASURE_MS, MEASURE_RESTED_MS = 1000, 2000
 FINDINGS_MAX = 1000
 TOLD = {
     DiskState.NORMAL: "normal",
@@ -88,6 +89,7 @@ class Housekeeper:
         self._request = board.segment_request_offset.read()
         self._usage = Usage(-1, -1)
         self._measure_at_ms = 0
+        self._measured_end = -1  # where the log ended then
         self._begin_noted = -1
         self._queue_work: Iterator[int] | None = None
         self._queue_due_ms = self._queues_clean_to = 0
@@ -112,7 +114,7 @@ class Housekeeper:
 
     def idle(self, timeout_ms: int) -> None:
         """Sleep until a timer is due, or the log goes on in another segment."""
-        wait_ms = min(timeout_ms, MEASURE_MS, self._cleaner.wait_ms(self._now_ms))
+        wait_ms = min(timeout_ms, max(0, self._measure_at_ms - self._now_ms), self._cleaner.wait_ms(self._now_ms))
         if self._queue_work is not None:
             wait_ms = min(wait_ms, max(0, self._queue_due_ms - self._now_ms))
         waiting.await_change(self._board.segment_request_offset, self._request, max(1, wait_ms))
@@ -150,9 +152,10 @@ class Housekeeper:
 
     def _measure(self, now_ms: int) -> None:
         """Measure and publish how full the disk is; log a change of state."""
-        self._measure_at_ms = now_ms + MEASURE_MS
         self._usage, board = self._usage_of(), self._board
-        before = DiskState(board.disk_state.read())
+        before, end = DiskState(board.disk_state.read()), board.max_physical_offset.read()
+        rests = end == self._measured_end and before is DiskState.NORMAL
+        self._measure_at_ms, self._measured_end = now_ms + (MEASURE_RESTED_MS if rests else MEASURE_MS), end
         waits = self._request >= board.allocated_offset.read()
         policy = self._cleaner.policy
         state = disk_state(before, self._usage, policy, no_room=self._has_no_room(), writer_waits=waits)

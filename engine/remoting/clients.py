@@ -36,7 +36,7 @@ from engine.protocol.clients.locks import RebalanceLockManager
 from engine.protocol.clients.producers import ProducerManager
 from engine.protocol.clients.pull_offsets import PullOffsets
 from engine.protocol.naming.registration import Learned
-from engine.protocol.remoting.codes import RequestCode
+from engine.protocol.remoting.codes import KINDS, RequestCode, RequestKind
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.desks.administration import Administration
 from engine.remoting.desks.client_desk import ClientDesk
@@ -93,7 +93,7 @@ WHOLE_TABLES: dict[int, str] = {
 }
 LOOK_MS, BIND_RETRY_MS = 1000, 1000
 TURN_MS_MAX, SOON_TOPICS_MAX = 500, 1000  # how late the clock is looked at; of a file read again once it has changed
-QUIET_MS, QUIET_TIMES = 2000, 2  # nothing came for so long: turns are as many times longer
+QUIET_MS, QUIET_TIMES = 2000, 4  # nothing came for so long: turns are as many times longer
 
 
 class Clients:
@@ -289,7 +289,8 @@ class Clients:
 
     def answer_frame(self, request: RemotingCommand, channel: int) -> Answered | asyncio.Future[Answered]:
         """Answer a client's request, whichever front it came to."""
-        self._is_stirred, began_ns = True, time.monotonic_ns()
+        began_ns = time.monotonic_ns()
+        self._is_stirred |= KINDS.get(request.code) is not RequestKind.TABLES  # its slaves copy tables all the time
         answer = self._begin_answer(request, channel)
         if isinstance(answer, asyncio.Future):
             answer.add_done_callback(lambda done: self._note_answer(request, done, began_ns))

@@ -60,7 +60,10 @@ class BrokerStats:
         """Take the samples that are due."""
         if is_due(self._samples, now_ms):
             pulls = sum(front.pulls.read() for front in self._board.fronts)
-            self._samples.append(Sample(now_ms, self.get_total, pulls, self._pulled))
+            since_ms = now_ms - self._samples[-1].time_ms if self._samples else 0
+            missed = min(since_ms // SAMPLE_MS, SAMPLES)  # one a second is counted on; a quiet broker looks less often
+            for ago in reversed(range(max(1, missed))):
+                self._samples.append(Sample(now_ms - ago * SAMPLE_MS, self.get_total, pulls, self._pulled))
         if not self._items.is_due(now_ms):
             return
         try:

@@ -14,7 +14,7 @@ import pytest
 
 from engine.board import live_settings
 from engine.board.cursors import Board
-from engine.keeping.housekeeper import MEASURE_MS, local_hour, open_role, policy_of
+from engine.keeping.housekeeper import MEASURE_MS, MEASURE_RESTED_MS, local_hour, open_role, policy_of
 from engine.protocol.store.retention import DISK_FULL_BIT, FIRST_ROUND_MS, HOUR_MS, DiskState, Usage
 from engine.settings.config import from_mapping
 from ipc import waiting
@@ -281,8 +281,8 @@ def test_disk_states_are_published_and_return(bench: Bench, caplog: pytest.LogCa
     for percent in (20, 86, 91, 89, 88, 83):
         bench.usage = Usage(percent, 10)
         bench.role.do_work(bench.now_ms)
-        assert board.disk_state.read() == (found[-1][0] if found else 0), "it is looked at once a second"
-        bench.now_ms += MEASURE_MS
+        assert board.disk_state.read() == (found[-1][0] if found else 0), "it is looked at now and then"
+        bench.now_ms += MEASURE_RESTED_MS
         bench.role.do_work(bench.now_ms)
         found.append((board.disk_state.read(), board.running_flags.read()))
         assert board.disk_used_percent.read() == percent
@@ -290,19 +290,29 @@ def test_disk_states_are_published_and_return(bench: Bench, caplog: pytest.LogCa
     assert "read-only: messages are refused" in caplog.text and "the disk is normal" in caplog.text
 
 
+def test_the_disk_is_looked_at_more_often_while_the_log_grows(bench: Bench) -> None:
+    for grows in (True, False, True, False):
+        waiting.add(bench.board.max_physical_offset, 8 * grows)
+        bench.now_ms += 2 * MEASURE_RESTED_MS
+        bench.role.do_work(bench.now_ms)
+        bench.usage = Usage(bench.usage.commit_log + 1, 10)
+        bench.role.do_work(bench.now_ms + MEASURE_MS)
+        assert (bench.board.disk_used_percent.read() == bench.usage.commit_log) == grows
+
+
 def test_a_writer_without_a_segment_and_no_room_is_full(bench: Bench) -> None:
     board = bench.board
     waiting.publish(board.allocation_errno, errno.ENOSPC)
     bench.role.do_work(bench.now_ms)
-    bench.now_ms += MEASURE_MS
+    bench.now_ms += MEASURE_RESTED_MS
     bench.role.do_work(bench.now_ms)
     assert board.disk_state.read() == DiskState.WARNING, "the segment in use still has room"
     waiting.publish(board.segment_request_offset, board.allocated_offset.read())
-    bench.now_ms += MEASURE_MS
+    bench.now_ms += MEASURE_RESTED_MS
     bench.role.do_work(bench.now_ms)
     assert board.disk_state.read() == DiskState.FULL
     waiting.publish(board.allocation_errno, 0)
-    bench.now_ms += MEASURE_MS
+    bench.now_ms += MEASURE_RESTED_MS
     bench.role.do_work(bench.now_ms)
     assert board.disk_state.read() == DiskState.NORMAL
 

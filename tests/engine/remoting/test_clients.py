@@ -35,7 +35,7 @@ from engine.remoting.sockets.client import RemotingClient
 from engine.remoting.sockets.server import RemotingServer
 from engine.settings.config import BrokerConfig, from_mapping
 from ipc import waiting
-from ipc.clock import wall_ms
+from ipc.clock import monotonic_ms, wall_ms
 from store.compat import LINES
 from store.files.file_io import CREATING_SUFFIX
 from store.names import CONSUMER_OFFSETS, GROUPS, TOPICS
@@ -123,6 +123,23 @@ def test_a_silent_and_a_dead_name_server_harm_nothing(
             turn_until(server, lambda: "made" in topics)
             assert topics["made"]["a"].read_queue_nums == 3
     await_that(lambda: not well.state.routes.brokers, "the goodbye is heard")
+
+
+def test_slaves_that_copy_tables_keep_no_quiet_broker_awake(
+    store_dir: Path, region_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with role(store_dir, region_dir, "") as (server, _config):
+        now_ms = monotonic_ms()
+        monkeypatch.setattr(clients, "monotonic_ms", lambda: now_ms)
+        awake_ms = server._wait_ms()
+        now_ms += clients.QUIET_MS
+        quiet_ms = server._wait_ms()
+        assert quiet_ms > awake_ms
+        for code, wait_ms in (
+            (RequestCode.GET_ALL_TOPIC_CONFIG, quiet_ms), (RequestCode.GET_BROKER_RUNTIME_INFO, awake_ms)
+        ):  # fmt: skip
+            server.answer_frame(RemotingCommand(code), 1)
+            assert server._wait_ms() == wait_ms
 
 
 def test_a_changed_topic_ends_a_turn_however_long_that_would_be(
