@@ -105,6 +105,8 @@ class Children:
             if child.pidfd in ready:
                 self._bury(child)
         for child in self._all:
+            if child.pidfd >= 0 and not child.deaths:
+                continue
             now_ms = self._clock_ms()
             if child.pidfd < 0 and not child.is_given_up and now_ms >= child.start_at_ms:
                 waiting.add(self._board.restarts[child.name], 1)

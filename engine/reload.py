@@ -47,6 +47,11 @@ class Reload:
         """Handler for SIGHUP; `turn` acts."""
         self._is_wanted = True
 
+    @property
+    def has_work(self) -> bool:
+        """Whether `turn` is to be called."""
+        return self._is_wanted or self._asked is not None
+
     def turn(self, board: Board, of_file: BrokerConfig, *, has_clients: bool) -> BrokerConfig:
         """Read the file when that is wanted, see what became of it; the settings that the broker's next role has."""
         if self._asked is not None:

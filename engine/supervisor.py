@@ -342,7 +342,7 @@ class Supervisor:
             self._children_there().tend(ready)
 
     def _look_at_file(self) -> None:
-        if self._reload is not None:
+        if self._reload is not None and self._reload.has_work:
             has_clients = any(child.name == "clients" and not child.is_given_up for child in self._children_there())
             known = self._change.of_file
             self._change.of_file = self._reload.turn(self._running_board(), known, has_clients=has_clients)

@@ -10,6 +10,7 @@ parent once its child is dead. Several at a time write only the two bells, which
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cached_property
 from pathlib import Path
 
 from engine.board.declarations import Address, Counter, Family, Group, One
@@ -384,7 +385,7 @@ class Board(Group):
             counters.allocate(counter.label, kind=counter.kind, owner=counter.owner)
         return cls(counters)
 
-    @property
+    @cached_property
     def directory(self) -> Path:
         """The region directory that the board lies in, with all of the broker's other regions."""
         return self.counters.path.parent

@@ -24,7 +24,7 @@ class FilesGone(OSError):
     Next: put the file back, or restore it from a replica, then start the broker again.
     """
 
-    def __init__(self, path: Path, what: str) -> None:
+    def __init__(self, path: Path | str, what: str) -> None:
         super().__init__(FILES_GONE, f"{what} while the broker runs", str(path))
 
 
@@ -35,6 +35,7 @@ class LogWatch:
         """Raises OSError."""
         self._files, self._board = files, board
         self._directories = [Place.of(path) for path in (root, files.directory)]
+        self._base, self._path = -1, ""  # of the segment that was looked at last: to make its name takes longer
 
     def require_name(self, fd: int, base: int) -> None:
         """Raise FilesGone if the open segment has no name any more, or is not the one that bytes go into; cheap enough
@@ -52,19 +53,21 @@ class LogWatch:
         """
         for place in self._directories:
             if _inode_of(place.path) != (place.device, place.inode):
-                raise FilesGone(Path(place.path), "another directory took its place")
+                raise FilesGone(place.path, "another directory took its place")
         if fd >= 0:
-            path, opened = self._files.path_of(base), os.fstat(fd)
-            if _inode_of(path) != (opened.st_dev, opened.st_ino):
-                raise FilesGone(path, "another file took its place")
+            if base != self._base:
+                self._base, self._path = base, str(self._files.path_of(base))
+            opened = os.fstat(fd)
+            if _inode_of(self._path) != (opened.st_dev, opened.st_ino):
+                raise FilesGone(self._path, "another file took its place")
             self.require_name(fd, base)
         if os.statvfs(self._files.directory).f_flag & os.ST_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self._files.directory))
 
 
-def _inode_of(path: Path | str) -> tuple[int, int]:
+def _inode_of(path: str) -> tuple[int, int]:
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise FilesGone(Path(path), "it was deleted or moved") from None
+        raise FilesGone(path, "it was deleted or moved") from None
     return status.st_dev, status.st_ino

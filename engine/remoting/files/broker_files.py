@@ -68,6 +68,7 @@ class BrokerFiles:
     ) -> None:
         directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
         self.directory, self._queues = directory.config, directory.consumequeue
+        self._topics_path = self.directory / TOPICS
         self._writes = FileWrites(self.directory, is_beside=is_beside)
         self._unsaved: dict[str, tuple[int, Unsaved]] = {}  # of what is being written: the writing's number first
         self.saves = Saves()
@@ -156,8 +157,8 @@ class BrokerFiles:
             return grown
         except MalformedConfig:  # damaged while we ran: what we know is sound, and is written in its place
             with suppress(MalformedConfig):
-                mending.mend(self.directory / TOPICS)
-            self._seen[TOPICS] = state_of(self.directory / TOPICS) or (0, 0, 0)
+                mending.mend(self._topics_path)
+            self._seen[TOPICS] = state_of(self._topics_path) or (0, 0, 0)
             self.metadata.changed.add(TOPICS)
             return False
 
@@ -166,7 +167,7 @@ class BrokerFiles:
 
         They are read on a thread, if there is one, and taken by a later look, unless it `waits`.
         """
-        state = state_of(self.directory / TOPICS)
+        state = state_of(self._topics_path)
         if state is None or state == self._seen.get(TOPICS):
             return False
         if self._reader is None or waits:
@@ -186,7 +187,7 @@ class BrokerFiles:
         return self._reading is not None and self._reading[1].done()
 
     def _read_topics(self) -> Served:
-        return self.metadata.served_topics(json_files.read(self.directory / TOPICS, beside=True))
+        return self.metadata.served_topics(json_files.read(self._topics_path, beside=True))
 
     def _take_served(self, state: FileState, served: Served) -> bool:
         self._seen[TOPICS] = state
@@ -203,7 +204,7 @@ class BrokerFiles:
         for topic in sorted(self.metadata.gone_topics):
             before = self._counts.setdefault(topic, counts.get(topic, 0))
             if counts.get(topic, 0) > before:
-                served = ServedTopics(self.directory / TOPICS, line=self._identity.line, queue_nums=self._queue_nums)
+                served = ServedTopics(self._topics_path, line=self._identity.line, queue_nums=self._queue_nums)
                 numbers = [int(name) for name in _names(self._queues / topic) if name.isdecimal()]
                 served.note([(topic, max(numbers, default=0))], in_use=True)
                 served.save(now_ms)
@@ -379,7 +380,7 @@ class BrokerFiles:
 
     def state_of_topics(self) -> FileState | None:
         """Tells one content of topics.json from another."""
-        return state_of(self.directory / TOPICS)
+        return state_of(self._topics_path)
 
 
 def _names(directory: Path) -> list[str]:
