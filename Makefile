@@ -91,9 +91,10 @@ run: setup
 quick: setup
 	@$(PYTHON) -m pytest -n auto -m "not (broker or crash or interop or slow or spark)" $(ARGS)
 
-# Kernels first, and Java's archive of Spark's classes: nothing that a test starts spends its time on making them.
+# Kernels first, and Java's archives of classes: nothing that a test starts spends its time on making them.
 test: setup
 	@$(PYTHON) -m tests.harness.spark_java & classes=$$!; $(VENV)/bin/slipstream warm && wait $$classes
+	@$(PYTHON) -m tests.interop.archives
 	@$(PYTHON) -m pytest -n auto -m "not peer" $(ARGS)
 
 peers: setup

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -71,7 +72,23 @@ class Jars(NamedTuple):
         return None
 
     def class_path(self, sources: Sequence[Path]) -> str:
-        """These programs, compiled against the jars and kept by their content, and the jars behind them."""
+        """These programs, and the jars behind them."""
+        return f"{self.compiled(sources)}:{self.folder}/*"
+
+    @property
+    def files(self) -> list[Path]:
+        """The jars."""
+        return sorted(self.folder.glob("*.jar"))
+
+    @property
+    def archive(self) -> Path:
+        """Where an archive of classes is, if `archives` made one for these jars and this Java."""
+        states = [(str(path), path.stat()) for path in (Path(shutil.which("java") or "/").resolve(), *self.files)]
+        key = zlib.crc32(repr([(name, state.st_size, state.st_mtime_ns) for name, state in states]).encode())
+        return _cache() / f"{self.name}-{key:08x}.jsa"
+
+    def compiled(self, sources: Sequence[Path]) -> Path:
+        """The folder of these programs, compiled against the jars and kept by their content."""
         digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
         compiled = _cache() / f"classes-{self.name}-{digest}"
         if not compiled.exists():
@@ -81,7 +98,7 @@ class Jars(NamedTuple):
             with contextlib.suppress(OSError):
                 arriving.rename(compiled)  # where another test was faster, its copy serves
             shutil.rmtree(arriving, ignore_errors=True)
-        return f"{compiled}:{self.folder}/*"
+        return compiled
 
 
 def of_broker(version: str) -> Jars:

@@ -122,6 +122,10 @@ class SuiteProcess(JavaProcess):
         """Our BaseConf lies before theirs."""
         return jars.of_suite(self.version).class_path(SOURCES)
 
+    def archived(self) -> list[str]:
+        """None: an archive holds only what comes first."""
+        return []
+
     def run(self, names: Sequence[str]) -> None:
         """All of these classes, or as far as it comes: `ended` are those that are through."""
         process = self.spawn(*names, stdout=subprocess.PIPE)

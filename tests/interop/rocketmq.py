@@ -42,6 +42,7 @@ JVM = [
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
 ]
+SILENT = ["-Xlog:disable", "-Xlog:all=error:stderr"]  # nothing about archives on standard output
 LOGBACK = """<configuration><appender name="F" class="{package}.core.FileAppender"><file>{log}</file>
 <encoder><pattern>%d{{HH:mm:ss.SSS}} %p %t %m%n</pattern></encoder></appender>
 <root level="INFO"><appender-ref ref="F"/></root></configuration>
@@ -85,13 +86,19 @@ class JavaProcess:
     def command(self) -> list[str]:
         """What is run: heap, class path, main class."""
         memory = [f"-Xms{self.heap}", f"-Xmx{self.heap}", "-XX:MaxDirectMemorySize=512m"]
-        command = ["java", *memory, *JVM, *self.properties]
-        class_path = f"{self.home}/conf:{self.class_path()}"
+        command = ["java", *memory, *JVM, *self.archived(), *self.properties]
+        class_path = f"{self.class_path()}:{self.home}/conf"
         return [*command, f"-Duser.home={self.home}", "-cp", class_path, self.main_class]
 
     def class_path(self) -> str:
-        """Where the program and RocketMQ's classes are."""
-        return jars.of_broker(self.version).class_path(JAVA_PROGRAMS)
+        """Where RocketMQ's classes and the program are. An archive holds classes of the first jars only."""
+        kept = jars.of_broker(self.version)
+        return ":".join(map(str, [*kept.files, kept.compiled(JAVA_PROGRAMS)]))
+
+    def archived(self) -> list[str]:
+        """Java's options for the archive of classes, if there is one."""
+        archive = jars.of_broker(self.version).archive
+        return [*SILENT, f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
     def spawn(self, *arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
         """Start it, its standard error in `output`."""
