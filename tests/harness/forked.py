@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -25,6 +26,8 @@ ANSWER_SECONDS = 900.0  # a first fork waits until all is loaded, or even compil
 COMMAND = (sys.executable, "-m", "tools.cli")
 BYTES = 4
 ROOT = Path(__file__).resolve().parents[2]
+# What a session of Spark sets for good in the process that begins it, and a broker never reads.
+NOT_A_BROKERS = re.compile(r"PYTEST_|SPARK_|PYSPARK_|PYTHONPATH|NO_PROXY|no_proxy|JAVA_HOME")
 LIMITS = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
 
 
@@ -35,7 +38,7 @@ def inherited() -> dict[str, Any]:
     with open("/proc/self/cgroup") as file:
         cgroup = file.read()
     return {
-        "environment": {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
+        "environment": {name: value for name, value in os.environ.items() if not NOT_A_BROKERS.match(name)},
         "limits": [resource.getrlimit(getattr(resource, name)) for name in LIMITS],
         "who": [umask, os.getresuid(), os.getresgid(), os.getgroups(), os.nice(0), sorted(os.sched_getaffinity(0))],
         "namespaces": [os.readlink(f"/proc/self/ns/{name}") for name in sorted(os.listdir("/proc/self/ns"))],
