@@ -70,6 +70,7 @@ class Referee:
         self.acknowledged: list[Put] = []
         self._seen_logs: dict[str, tuple[int, int, int]] = {}
         self._seen_acks: dict[Sender, tuple[int, int]] = {}
+        self._seen_masters: dict[Master, tuple[int, ...]] = {}
         self._seen_confirm: dict[Master, tuple[int, ...]] = {}
         self._sent_in_second: dict[Sender, tuple[int, int, int]] = {}
         self._seen_senders: dict[Sender, tuple[object, ...]] = {}
@@ -127,6 +128,19 @@ class Referee:
         return ", ".join(parts)
 
     def _look_at_master(self, master: Master) -> None:
+        seen = master.confirm_offset, master.log.end, master.callers, *master.confirm_offsets.values()
+        if self._seen_masters.get(master) != seen:
+            self._look_at_confirmed(master)
+            self._seen_masters[master] = seen
+        for one in master.senders:
+            sender, slot = one.sender, one.sender.slot
+            words = sender.connection.words.tobytes()
+            state = words, slot.state, slot.slave_ack_offset, slot.held_offset
+            if self._seen_senders.get(sender) != state:
+                self._seen_senders[sender] = state
+                self._look_at_sender(sender)
+
+    def _look_at_confirmed(self, master: Master) -> None:
         confirms = (master.confirm_offset, *master.confirm_offsets.values())
         before = self._seen_confirm.get(master, ())
         if confirms[: len(before)] < before:
@@ -136,15 +150,9 @@ class Referee:
         self._seen_confirm[master] = confirms
         if master.callers > CALLERS_MAX:
             raise Broken("tables are bounded", f"{master.callers} callers wait")
-        for seen in master.senders:
-            self._look_at_sender(seen.sender)
 
     def _look_at_sender(self, sender: Sender) -> None:
         slot, connection = sender.slot, sender.connection
-        seen = connection.words.tobytes(), slot.state, slot.slave_ack_offset, slot.held_offset
-        if self._seen_senders.get(sender) == seen:
-            return
-        self._seen_senders[sender] = seen
         ack, held = slot.slave_ack_offset, slot.held_offset
         sent = max(connection.next_transfer_offset, connection.slave_request_offset)
         if slot.state is SlotState.TRANSFER and not held <= ack <= sent:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 LINES_KEPT = 300
+NOTHING = object()  # returned by an action that found nothing to do
 
 
 class World:
@@ -18,21 +19,22 @@ class World:
         self.now_ms = 1000
         self.events = 0
         self.lines: deque[str] = deque(maxlen=LINES_KEPT)
-        self._due: list[tuple[int, int, Callable[[], None]]] = []
+        self._due: list[tuple[int, int, Callable[[], object]]] = []
         self._number = 0
 
-    def after(self, delay_ms: int, action: Callable[[], None]) -> None:
+    def after(self, delay_ms: int, action: Callable[[], object]) -> None:
         """Let something happen then; of one moment, in the order in which it was said."""
         self._number += 1
         heapq.heappush(self._due, (self.now_ms + delay_ms, self._number, action))
 
     def run_until(self, until_ms: int, look: Callable[[], None]) -> None:
-        """Let happen what is due; `look` after each event."""
-        while self._due and self._due[0][0] <= until_ms:
-            self.now_ms, _number, action = heapq.heappop(self._due)
+        """Let happen what is due; `look` after each event in which something happens."""
+        due, pop = self._due, heapq.heappop
+        while due and due[0][0] <= until_ms:
+            self.now_ms, _number, action = pop(due)
             self.events += 1
-            action()
-            look()
+            if action() is not NOTHING:
+                look()
         self.now_ms = until_ms
 
     def tell(self, line: str) -> None:
@@ -60,15 +62,16 @@ class Actor:
             self._turn_ms = turn_ms
             self.world.after(delay_ms, lambda: self._fire(turn_ms))
 
-    def _fire(self, turn_ms: int) -> None:
+    def _fire(self, turn_ms: int) -> object:
         if self.is_gone or turn_ms != self._turn_ms:
-            return
+            return NOTHING
         self._turn_ms = None
         stopped_ms = self.stopped_until_ms - self.world.now_ms
         if stopped_ms > 0:
             self.wake(stopped_ms)
         else:
             self.turn()
+        return None
 
     def turn(self) -> None:
         """Do what is to be done now, and say when the next turn is due."""

@@ -31,10 +31,11 @@ class OwnWord:
     """An attribute that is one of its object's `words`, an int64 array, so that compiled code works on the same."""
 
     def __init__(self, index: int) -> None:
-        self._index = index
+        self._index = int(index)
 
     def __get__(self, owner: Any, _type: object = None) -> int:
-        return int(owner.words[self._index])
+        number: int = owner.words.item(self._index)
+        return number
 
     def __set__(self, owner: Any, value: int) -> None:
         owner.words[self._index] = value
