@@ -61,7 +61,7 @@ from store.recovery.recovery import Recovered, recover
 log = logging.getLogger("slipstream")
 
 READY_DEADLINE_MS = 60_000  # a machine may be busy; a port in use is reported at once
-POLL_MS = 1000
+POLL_MS, POLL_RESTED_MS = 1000, 2000
 START_DEATHS_MAX = 3
 YIELDING_NICENESS = 10
 # The order of the stop: who makes new bytes first, who keeps them safe last.
@@ -111,7 +111,7 @@ class Supervisor:
         """Start, serve until a signal to stop, stop; start again in another role when asked to. Return 0 after a stop.
 
         SIGHUP is such a signal where it tells of a terminal's end; else the file is read again.
-        `on_turn` is called at least once a second while it serves: else a service manager may think that it hangs.
+        `on_turn` is called at least every two seconds while it serves: else a service manager may think that it hangs.
         Raises StartRefused, what recovery finds, and StopIncomplete.
         """
         tell_progress_to(starting.telling(self._directory.root, log.info))
@@ -146,7 +146,7 @@ class Supervisor:
         if on_ready is not None and not self._stop():
             on_ready()
         while not self._stop() and not self._change.is_asked(self._running_board()):
-            self._turn(wake_read, POLL_MS)
+            self._turn(wake_read, POLL_RESTED_MS if self._rests() else POLL_MS)
             self._look_at_file()
         ended = self._shut_down()
         if self._stop() or (wanted := self._change.take(self._running_board())) is None:
@@ -340,6 +340,11 @@ class Supervisor:
             os.read(wake_read, 512)
         if not self._stop():
             self._children_there().tend(ready)
+
+    def _rests(self) -> bool:
+        """Whether nothing is under way that is worth two looks."""
+        has_work = self._reload is not None and self._reload.has_work
+        return self._sampler is not None and self._sampler.rests and not has_work
 
     def _look_at_file(self) -> None:
         if self._reload is not None and self._reload.has_work:

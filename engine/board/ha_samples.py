@@ -71,15 +71,18 @@ class HaSampler:
         size = (HaSamplesWord.SAMPLES + ROOM * SAMPLE_WORDS) * 8
         self._region = Region.create(directory / SAMPLES_FILE, size, kind=REGION_KIND, layout=LAYOUT)
         self._words: Words = self._region.words
+        self._last = b""
 
-    def take(self, now_ms: int) -> None:
-        """Take one sample. The caller decides when it is due."""
+    def take(self, now_ms: int) -> bool:
+        """Take one sample; return whether it differs from the last one. The caller decides when it is due."""
         taken = int(self._words[HaSamplesWord.TAKEN])
         at = HaSamplesWord.SAMPLES + taken % ROOM * SAMPLE_WORDS
         sample = self._words[at : at + SAMPLE_WORDS_USED]
         sample[HaSampleWord.TIME_MS] = now_ms
         sample[HaSampleWord.MAX_PHYSICAL_OFFSET :] = self._board.counters.words[self._places]
         publish(self._words, int(HaSamplesWord.TAKEN), taken + 1)
+        last, self._last = self._last, sample[HaSampleWord.MAX_PHYSICAL_OFFSET :].tobytes()
+        return last != self._last
 
     def close(self) -> None:
         """Unmap the region; no sample can be taken afterwards."""

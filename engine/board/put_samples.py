@@ -20,7 +20,7 @@ from engine.board.cursors import Board
 from engine.board.ha_samples import HaSampler
 from engine.board.latencies import BLOCK_WORDS, Latencies, latencies_of, sum_of_rings
 from engine.board.topic_table import TopicTable
-from engine.protocol.store.put_rates import MINUTE_MS, SAMPLES, Sample, is_due
+from engine.protocol.store.put_rates import MINUTE_MS, SAMPLE_MS, SAMPLES, Sample, is_due
 from ipc.arrays import Words
 from ipc.compiled.atomics import publish
 from ipc.region import Region
@@ -74,22 +74,30 @@ class Sampler:
         self._words[PutSamplesWord.BOOT_MS], self._words[PutSamplesWord.BEGAN_MS] = boot_ms, now_ms
         self._topics, self._ha = TopicTable.attach(directory), HaSampler(directory, board)
         self._last: list[Sample] = []
+        self.rests = False  # the last sample was like the one before it: nothing was put, received or acknowledged
         self._minute_at_ms = now_ms
 
     def take(self, now_ms: int) -> None:
-        """A sample when it is due."""
+        """A sample when it is due; those that were missed lie evenly between the last one and this one."""
         if not is_due(self._last, now_ms):
             return
-        messages, size = totals_of(self._board, self._topics, is_slave=self._is_slave)
-        taken = int(self._words[PutSamplesWord.TAKEN])
-        at = PutSamplesWord.SAMPLES + taken % ROOM * SAMPLE_WORDS
-        self._last = [Sample(now_ms, messages, size)]
-        self._words[at : at + SAMPLE_WORDS_USED] = self._last[0]
-        publish(self._words, int(PutSamplesWord.TAKEN), taken + 1)
-        self._ha.take(now_ms)
+        sample = Sample(now_ms, *totals_of(self._board, self._topics, is_slave=self._is_slave))
+        last = self._last[0] if self._last else sample
+        missed = min((now_ms - last.time_ms) // SAMPLE_MS, SAMPLES)
+        for number in range(1, missed):
+            self._put(Sample(*(then + (now - then) * number // missed for then, now in zip(last, sample, strict=True))))
+        self._put(sample)
+        self._last = [sample]
+        self.rests = not self._ha.take(now_ms) and sample[1:] == last[1:]
         if now_ms - self._minute_at_ms >= MINUTE_MS:
             self._minute_at_ms = now_ms
             self._take_minute()
+
+    def _put(self, sample: Sample) -> None:
+        taken = int(self._words[PutSamplesWord.TAKEN])
+        at = PutSamplesWord.SAMPLES + taken % ROOM * SAMPLE_WORDS
+        self._words[at : at + SAMPLE_WORDS_USED] = sample
+        publish(self._words, int(PutSamplesWord.TAKEN), taken + 1)
 
     def _take_minute(self) -> None:
         minutes = int(self._words[PutSamplesWord.MINUTES])

@@ -49,7 +49,7 @@ from store.compat import line_of
 log = logging.getLogger("slipstream.front")
 
 BUFFER_BYTES = 256 * 1024  # of what is received at a time
-BIND_RETRY_MS, SWEEP_MS = 1000, 2000
+BIND_RETRY_MS, SWEEP_MS, SWEEP_RESTED_MS = 1000, 2000, 3000
 FAST_BELOW = 2  # the port for all but pulls: listenPort - 2
 BUSY = "[REJECTREQUEST]system busy, start flow control for a while"
 
@@ -138,8 +138,8 @@ class Front:
         self._turns.idle(min(timeout_ms, self._wait_ms()))
 
     def _wait_ms(self) -> int:
-        least_ms = SWEEP_MS if self._reception.peers else IDLE_MS_MAX
-        return min(least_ms, self._pace.wait_ms(self._rest_ms(monotonic_ms())))
+        most_ms = SWEEP_RESTED_MS if self._reception.peers else IDLE_MS_MAX
+        return min(most_ms, self._pace.wait_ms(self._rest_ms(monotonic_ms())))
 
     def _rest_ms(self, now_ms: int) -> int:
         """Return for how long nothing is due, unless something arrives."""

@@ -35,6 +35,32 @@ def test_a_sample_a_second_for_ten_minutes(tmp_path: Path, board: Board) -> None
     sampler.close()
 
 
+def test_samples_that_were_missed_lie_between(tmp_path: Path, board: Board) -> None:
+    sampler = Sampler(tmp_path, board, START, BOOT, is_slave=False)
+    sampler.take(START)
+    waiting.note(board.put_messages, 30)
+    sampler.take(START + 3500)
+    found = read_samples(tmp_path).samples
+    assert [sample.messages for sample in found] == [0, 10, 20, 30]
+    assert [sample.time_ms - START for sample in found] == [0, 1166, 2333, 3500]
+    sampler.take(START + 10_000_000)
+    assert len(read_samples(tmp_path).samples) == SAMPLES, "and not one more after a long sleep"
+    sampler.close()
+
+
+def test_it_rests_while_nothing_is_put_received_or_acknowledged(tmp_path: Path, board: Board) -> None:
+    sampler = Sampler(tmp_path, board, START, BOOT, is_slave=False)
+    moved = (board.put_messages, board.ha_client.transferred_bytes, board.ha[1].slave_ack_offset)
+    for second, word in enumerate((None, None, *moved)):
+        if word is not None:
+            waiting.add(word, 8)
+        sampler.take(START + 2000 * second)
+        assert sampler.rests == (second == 1)
+        sampler.take(START + 2000 * second + 999)
+        assert sampler.rests == (second == 1), "nothing was due"
+    sampler.close()
+
+
 def test_the_last_whole_minute(tmp_path: Path, board: Board) -> None:
     sampler, clock = Sampler(tmp_path, board, START, BOOT, is_slave=False), Clock(tmp_path, 1)
     for minute, puts in enumerate((5, 0, 3)):
