@@ -14,14 +14,14 @@ class Folder:
         self._root = root
         ignored = (root / ".gitignore").read_text().split()
         self._ignored = [pattern.rstrip("/") for pattern in ignored]
-        self._known = self._names()
-
-    def _names(self) -> set[str]:
-        names = (name for name in os.listdir(self._root) if not name.startswith("."))
-        return {name for name in names if not any(fnmatch(name, pattern) for pattern in self._ignored)}
+        self._known: set[str] = set()
+        self.news()
 
     def news(self) -> set[str]:
         """The names that came since the last look."""
-        names = self._names()
-        news, self._known = names - self._known, self._known | names
-        return news
+        names = set(os.listdir(self._root)) - self._known
+        self._known |= names
+        return {name for name in names if not name.startswith(".") and not self._is_ignored(name)}
+
+    def _is_ignored(self, name: str) -> bool:
+        return any(fnmatch(name, pattern) for pattern in self._ignored)
