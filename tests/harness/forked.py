@@ -26,9 +26,12 @@ ANSWER_SECONDS = 900.0  # a first fork waits until all is loaded, or even compil
 COMMAND = (sys.executable, "-m", "tools.cli")
 BYTES = 4
 ROOT = Path(__file__).resolve().parents[2]
-# What a session of Spark sets for good in the process that begins it, and a broker never reads; what `slipstream
-# broker` sets in whatever process it runs in, the nursery too.
-NOT_A_BROKERS = re.compile(r"PYTEST_|SPARK_|PYSPARK_|PYTHONPATH|NO_PROXY|no_proxy|JAVA_HOME|OPENBLAS_NUM_THREADS")
+# What a session of Spark and commands that tests run in their own process set there for good. A broker reads none of
+# it, but the last, which `slipstream broker` sets itself, the nursery too.
+NOT_A_BROKERS = re.compile(
+    "PYTEST_|SPARK_|PYSPARK_|PYTHONPATH|NO_PROXY|no_proxy|JAVA_HOME|GRPC_VERBOSITY|NO_MKDOCS_2_WARNING"
+    "|OPENBLAS_NUM_THREADS"
+)
 LIMITS = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
 
 
