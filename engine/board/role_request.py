@@ -68,7 +68,7 @@ def refusal(directory: Path) -> str:
 
 def is_there(directory: Path) -> bool:
     """Whether there is one: a look that costs little."""
-    return os.path.exists(f"{directory}/{NAME}")
+    return os.access(f"{directory}/{NAME}", os.F_OK)
 
 
 @contextmanager

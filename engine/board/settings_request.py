@@ -23,7 +23,9 @@ def write(directory: Path, wanted: Mapping[str, int]) -> None:
 
 
 def take(directory: Path) -> dict[str, int]:
-    """The words that are asked for; none when nothing is. `done` is to follow."""
+    """The words that are asked for; none when nothing is, which costs little to find. `done` is to follow."""
+    if not any(os.access(f"{directory}/{name}", os.F_OK) for name in (NAME, TAKEN)):
+        return {}
     with suppress(FileNotFoundError):
         os.rename(directory / NAME, directory / TAKEN)
     try:

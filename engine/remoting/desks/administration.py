@@ -74,6 +74,7 @@ class Administration(Part):
     def close(self) -> None:
         """Cancel reports that have not begun, and unmap the queues' ends."""
         self._pool.close()
+        self._stats.close()
         self._client_metrics.close()
 
     async def series(self) -> list[Shown]:

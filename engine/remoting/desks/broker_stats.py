@@ -12,6 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from engine.board.cursors import Board
 from engine.board.topic_table import TopicTable
 from engine.protocol.remoting.answers import Json
@@ -52,6 +54,9 @@ class BrokerStats:
     def __init__(self, board: Board, directory: Path, cluster: str) -> None:
         self._board, self._directory, self._cluster = board, directory, cluster
         self._items = StatsItems()
+        self._topics: TopicTable | None = None
+        self._pulls = np.array([front.pulls.index for front in board.fronts])  # of counters
+        self._pulled_messages = np.array([front.pulled_messages.index for front in board.fronts])
         self._day = self._pulled = 0
         self._samples: deque[Sample] = deque(maxlen=SAMPLES)
         self.put_morning = self.get_morning = self.put_yesterday = self.get_yesterday = 0
@@ -59,7 +64,7 @@ class BrokerStats:
     def turn(self, now_ms: int) -> None:
         """Take the samples that are due."""
         if is_due(self._samples, now_ms):
-            pulls = sum(front.pulls.read() for front in self._board.fronts)
+            pulls = int(self._board.counters.words[self._pulls].sum())
             since_ms = now_ms - self._samples[-1].time_ms if self._samples else 0
             missed = min(since_ms // SAMPLE_MS, SAMPLES)  # one a second is counted on; a quiet broker looks less often
             for ago in reversed(range(max(1, missed))):
@@ -67,14 +72,10 @@ class BrokerStats:
         if not self._items.is_due(now_ms):
             return
         try:
-            table = TopicTable.attach(self._directory)
+            self._topics = self._topics or TopicTable.attach(self._directory)
         except IpcError:
             return  # the broker is starting or stopping
-        try:
-            counts = table.read()
-        finally:
-            table.close()
-        for count in counts:
+        for count in self._topics.read():
             self._items.set(TOPIC_PUT_NUMS, count.topic, count.messages, count.messages)
             self._items.set(TOPIC_PUT_SIZE, count.topic, count.bytes, count.messages)
         puts, gets = self.put_total, self.get_total
@@ -98,7 +99,12 @@ class BrokerStats:
     @property
     def get_total(self) -> int:
         """Messages given to consumers since then."""
-        return sum(front.pulled_messages.read() for front in self._board.fronts)
+        return int(self._board.counters.words[self._pulled_messages].sum())
+
+    def close(self) -> None:
+        """Unmap the topic table, if samples were taken from it."""
+        if self._topics is not None:
+            self._topics.close()
 
     def figures(self, transferred_key: str) -> dict[str, str]:
         """RocketMQ's runtime figures of what was put and got."""
