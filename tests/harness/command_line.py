@@ -22,8 +22,8 @@ class Ran(NamedTuple):
         return self.stdout + self.stderr
 
 
-def run(*arguments: object) -> Ran:
-    """Its exit code and output; bugs are raised."""
-    with CliRunner().isolation() as (out, err, _both):
+def run(*arguments: object, lines: str = "") -> Ran:
+    """Its exit code and output; bugs are raised. `lines` are its standard input."""
+    with CliRunner().isolation(lines) as (out, err, _both):
         code = run_command([str(argument) for argument in arguments])
         return Ran(code, out.getvalue().decode(), err.getvalue().decode())

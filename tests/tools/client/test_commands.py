@@ -36,21 +36,19 @@ SIZES = {
 SECONDS = 300
 
 
-def slipstream(*arguments: str, lines: str = "", encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
+def slipstream(*arguments: str, lines: str = "") -> command_line.Ran:
     patiently = ("--timeout", "120") if arguments[0] in ("send", "consume") else ()
-    command = [sys.executable, "-m", "tools.cli", *arguments, *patiently]
-    return subprocess.run(
-        command,
-        input=lines,
-        capture_output=True,
-        encoding=encoding,
-        timeout=SECONDS,
-        check=False,
-        env={**os.environ, "PYTHONIOENCODING": encoding},
-    )
+    return command_line.run(*arguments, *patiently, lines=lines)
 
 
-def sent(broker: LocalBroker, topic: str, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def in_ascii(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own, in another encoding."""
+    command = [sys.executable, "-m", "tools.cli", *arguments, "--timeout", "120"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    return subprocess.run(command, capture_output=True, encoding="ascii", timeout=SECONDS, check=False, env=environment)
+
+
+def sent(broker: LocalBroker, topic: str, lines: str, *arguments: str) -> command_line.Ran:
     """Lines that are sent; what may be consumed of the broker is all of it afterwards."""
     done = slipstream("send", "-t", topic, "--broker", f"127.0.0.1:{broker.port}", *arguments, lines=lines)
     board = Board.attach(extent.require_running(broker.store).region_directory)
@@ -67,18 +65,18 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_lines_are_sent_and_consumed_once_by_each_group(broker: LocalBroker) -> None:
     at = ("--broker", f"127.0.0.1:{broker.port}")
     three = sent(broker, "lines", "one\ntwo\n\nthree\n", "--tag", "a", "--property", "x=y")
-    assert (three.returncode, three.stdout) == (0, "3 messages to lines: 3 SEND_OK\n"), three.stderr
-    assert sent(broker, "lines", "four\n").returncode == 0
+    assert (three.exit_code, three.stdout) == (0, "3 messages to lines: 3 SEND_OK\n"), three.stderr
+    assert sent(broker, "lines", "four\n").exit_code == 0
     first = slipstream("consume", "-g", "g", "-t", "lines", *at, "--from", "first")
-    assert (first.returncode, sorted(first.stdout.split())) == (0, ["four", "one", "three", "two"]), first.stderr
+    assert (first.exit_code, sorted(first.stdout.split())) == (0, ["four", "one", "three", "two"]), first.stderr
     assert slipstream("consume", "-g", "g", "-t", "lines", *at).stdout == "", "the group's offsets were committed"
     tagged = slipstream("consume", "-g", "tagged", "-t", "lines", *at, "--from", "first", "--tag", "a", "--json")
     shown = [json.loads(line) for line in tagged.stdout.splitlines()]
     assert sorted(one["body"] for one in shown) == ["one", "three", "two"]
     assert all(one["properties"]["x"] == "y" for one in shown)
-    assert sent(broker, "letters", "\u00e9\nnext\n").returncode == 0
+    assert sent(broker, "letters", "\u00e9\nnext\n").exit_code == 0
     for printed in (["\\u00e9", "next"], []):  # a letter that the encoding lacks ends nothing: both are committed
-        lacking = slipstream("consume", "-g", "a", "-t", "letters", *at, "--from", "first", encoding="ascii")
+        lacking = in_ascii("consume", "-g", "a", "-t", "letters", *at, "--from", "first")
         assert (lacking.returncode, sorted(lacking.stdout.split())) == (0, printed), lacking.stderr
 
 
@@ -86,27 +84,27 @@ def test_a_new_group_begins_at_a_time(broker: LocalBroker) -> None:
     """As the broker's line answers for a time: 4.9 with the message nearest to it."""
     at = ("-t", "timed", "--broker", f"127.0.0.1:{broker.port}")
     for word in ("early", "late"):
-        assert sent(broker, "timed", word + "\n").returncode == 0
+        assert sent(broker, "timed", word + "\n").exit_code == 0
     assert sorted(slipstream("consume", "-g", "sooner", *at, "--from", "-1d").stdout.split()) == ["early", "late"]
     last = max(message.store_timestamp_ms for message in open_store(broker.store).messages("timed"))
     later = slipstream("consume", "-g", "later", *at, "--from", str(last))
-    assert (later.returncode, "late" in later.stdout.split()) == (0, True), later.stderr
+    assert (later.exit_code, "late" in later.stdout.split()) == (0, True), later.stderr
     wrong = slipstream("consume", "-g", "never", *at, "--from", "soon")
-    assert (wrong.returncode, "is not a time" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "is not a time" in wrong.stderr) == (2, True)
 
 
 def test_a_new_group_from_last_sees_new_messages_alone(broker: LocalBroker) -> None:
     """4.9 answers 0 for a group without offsets where the queue still has its first message."""
     at = ("-t", "old", "--broker", f"127.0.0.1:{broker.port}")
-    assert sent(broker, "old", "\n".join(map(str, range(20)))).returncode == 0
+    assert sent(broker, "old", "\n".join(map(str, range(20)))).exit_code == 0
     assert slipstream("consume", "-g", "late", *at, "--from", "last").stdout == ""
-    assert sent(broker, "old", "new\n").returncode == 0
+    assert sent(broker, "old", "new\n").exit_code == 0
     assert slipstream("consume", "-g", "late", *at, "--from", "last").stdout == "new\n"
 
 
 def test_a_consumer_tells_administrators_how_far_it_is(broker: LocalBroker) -> None:
     at = f"127.0.0.1:{broker.port}"
-    assert sent(broker, "told", "one\ntwo\n").returncode == 0
+    assert sent(broker, "told", "one\ntwo\n").exit_code == 0
 
     def ask(client_id: str, group: str) -> RemotingCommand:
         with RemotingClient(at, SECONDS) as client:
@@ -141,10 +139,10 @@ def offsets_by_queue(body: str) -> dict[str, dict[str, Any]]:
 
 def test_a_count_ends_it_and_the_rest_is_there_for_the_next(broker: LocalBroker) -> None:
     at = ("--broker", f"127.0.0.1:{broker.port}")
-    assert sent(broker, "counted", "\n".join(map(str, range(20)))).returncode == 0
+    assert sent(broker, "counted", "\n".join(map(str, range(20)))).exit_code == 0
     consume = ("consume", "-g", "counting", "-t", "counted", *at, "--from", "first")
     taken = [slipstream(*consume, "--count", "7") for _ in range(2)]
-    assert [(one.returncode, len(one.stdout.split())) for one in taken] == [(0, 7), (0, 7)], taken
+    assert [(one.exit_code, len(one.stdout.split())) for one in taken] == [(0, 7), (0, 7)], taken
     rest = slipstream(*consume)
     every = [number for one in (*taken, rest) for number in one.stdout.split()]
     assert sorted(map(int, every)) == list(range(20)), "each once"
@@ -153,7 +151,7 @@ def test_a_count_ends_it_and_the_rest_is_there_for_the_next(broker: LocalBroker)
 @pytest.mark.parametrize("group", ["a group", "", "g" * 256, "DEFAULT_CONSUMER", "g\n"])
 def test_a_group_that_javas_clients_would_refuse_is_made_nowhere(broker: LocalBroker, group: str) -> None:
     refused = slipstream("consume", "-g", group, "-t", "TBW102", "--broker", f"127.0.0.1:{broker.port}")
-    assert (refused.returncode, refused.stdout) == (2, "")
+    assert (refused.exit_code, refused.stdout) == (2, "")
     assert "is not a valid group name" in refused.stderr and refused.stderr.count("\n") == 1
     groups = json.loads(slipstream("groups", str(broker.store), "--json").stdout)["groups"]
     assert group not in {one["group"] for one in groups}
@@ -161,8 +159,8 @@ def test_a_group_that_javas_clients_would_refuse_is_made_nowhere(broker: LocalBr
 
 def test_groups_and_clients_are_shown(broker: LocalBroker) -> None:
     at = ("--broker", f"127.0.0.1:{broker.port}")
-    assert sent(broker, "shown", "\n".join(map(str, range(9)))).returncode == 0
-    assert slipstream("consume", "-g", "showing", "-t", "shown", *at, "--from", "first", "--count", "4").returncode == 0
+    assert sent(broker, "shown", "\n".join(map(str, range(9)))).exit_code == 0
+    assert slipstream("consume", "-g", "showing", "-t", "shown", *at, "--from", "first", "--count", "4").exit_code == 0
     groups = json.loads(slipstream("groups", str(broker.store), "-g", "showing", "--json").stdout)["groups"]
     assert [one["group"] for one in groups] == ["showing"]
     assert groups[0]["members"] == [], "it has said goodbye"
@@ -189,7 +187,7 @@ def test_wrong_arguments_are_explained(broker: LocalBroker) -> None:
         (("consume", "-g", "g", "-t", "x", "--broker", "127.0.0.1:1"), 3, "is it running"),
     ):
         ended = slipstream(*arguments, lines="line\n")
-        assert (ended.returncode, words in ended.stderr) == (code, True), ended
+        assert (ended.exit_code, words in ended.stderr) == (code, True), ended
         assert ended.stderr.count("\n") == 1
 
 
