@@ -30,6 +30,7 @@
 #                its name server, Spark in place; root, debootstrap, some GiB of disk; writes docs/containers.md
 #   make unit-check  the unit of `slipstream init` under a real systemd, in a Debian root with namespaces of its own; root,
 #                debootstrap; writes docs/service.md
+#   make wheel   the wheel with its compiled code, in dist; needs a C compiler and Python's headers
 #   make wheel-pythons  the wheel in an empty environment of each Python 3.11 to 3.14 at hand: what a user does first;
 #                writes docs/wheel-pythons.md
 #   make cluster-demo  a Spark cluster on hosts made of namespaces, two of them with replicas: reads, a stream, a sink, a replica
@@ -55,7 +56,7 @@ SEEDS := 100000
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test peers lint bench fuzz simulate interop differential fastjson kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons cluster-demo yarn site man clean
+.PHONY: setup run quick test peers lint bench fuzz simulate interop differential fastjson kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons wheel cluster-demo yarn site man clean
 
 setup: $(STAMP)
 
@@ -81,7 +82,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(STEP) "setup: this folder" $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@$(STEP) "setup: Java and Spark" $(PYTHON) -c \
 	  'import sys; from spark_bridge import java_home, spark_home; sys.exit(java_home.main() or spark_home.main())'
-	@$(VENV)/bin/slipstream warm
+	@$(PYTHON) -m tools.dev.carried
 	@touch $@
 
 run: setup
@@ -93,7 +94,7 @@ quick: setup
 
 # Kernels first, and Java's archives of classes: nothing that a test starts spends its time on making them.
 test: setup
-	@$(PYTHON) -m tests.harness.spark_java & classes=$$!; $(VENV)/bin/slipstream warm && wait $$classes
+	@$(PYTHON) -m tests.harness.spark_java & classes=$$!; $(PYTHON) -m tools.dev.carried && wait $$classes
 	@$(PYTHON) -m tests.interop.archives
 	@$(PYTHON) -m pytest -n auto -m "not peer" $(ARGS)
 
@@ -160,6 +161,10 @@ image-check: setup
 
 unit-check: setup
 	@$(PYTHON) -m tests.tools.packaging.unit_check --ledger docs/service.md $(ARGS)
+
+wheel: setup
+	@$(PYTHON) -m tools.dev.carried
+	@$(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 
 wheel-pythons: setup
 	@$(PYTHON) -m tests.tools.packaging.wheel_pythons --ledger docs/wheel-pythons.md $(ARGS)

@@ -47,7 +47,7 @@ from engine.writer.journal import create_journal
 from engine.writer.topic_keeper import TopicKeeper
 from ipc import ring, waiting
 from ipc.clock import monotonic_ms, wall_ms
-from ipc.compiled.compiler import CompilingStopped, stopped_by, tell_progress_to
+from ipc.compiled.kernels import CompilingStopped, is_carried, stopped_by, tell_progress_to
 from ipc.errors import RegionNoSpace
 from ipc.stop_signals import handle_stop_signals
 from store.files import file_io, flushed_mark, own_files, pointer, starting
@@ -199,7 +199,7 @@ class Supervisor:
         into = self._running_board().directory
         if before is None or not dead_run.hand_on(before, recovered.max_physical_offset, into):
             file_io.unlink(self._directory.pointer)  # a killed broker's: the mark tells of this run now
-        if not self._is_warm:
+        if not (self._is_warm or is_carried()):
             warm_up(self._config)
         self._is_warm = True  # whatever role comes next: all of them are loaded
         return Children(self._running_board(), self._failures_there(), self._config.affinity)

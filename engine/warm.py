@@ -27,7 +27,7 @@ from engine.front.connections.near_wait import await_reached
 from engine.front.pulls import usual_pulls
 from engine.front.pulls.log_view import LogView
 from engine.front.sends import usual_sends
-from engine.keeping import allocator, dispatcher
+from engine.keeping import allocator, dispatch_kernel, dispatcher
 from engine.producer import pipeline_kernel
 from engine.producer.columns import as_bytes
 from engine.producer.first_run import LOCALHOST, run_batch_once, run_once
@@ -65,7 +65,6 @@ from store.recovery.log_end import new_rows, store_timestamp_ms
 from store.verify.verification import Verification
 
 SEGMENT_BYTES, RING_BYTES = 1 << 20, 1 << 20
-RECORD_BYTES = 256  # one with nothing in it
 PRODUCERS = 2  # one puts; one asks, so that the writer does not stay with the first to wait for more
 
 
@@ -190,14 +189,14 @@ def _warm_delivery(outlet: ring.Outlet) -> None:
     record, words, rows = np.frombuffer(bytes(64), np.uint8), np.zeros(64, np.int64), np.zeros(COLUMNS, np.int64)
     deliver_kernel.examine(record, rows, 1, 16, False, 64)
     deliver_kernel.deliver(outlet, record, rows, 0, 0, 1, words, words, words, 0)
-    rows[deliver_kernel.Row.LENGTH] = RECORD_BYTES
-    deliver_kernel.delivered_bytes(record, rows, 0)
 
 
 def _warm_ends(board: Board, regions: Path) -> None:
-    """Compile what the delay role sleeps by."""
+    """Compile what the delay role and the dispatcher sleep by."""
     ends, none, reput = QueueEnds.attach(regions), np.zeros(0, np.int64), board.reput_from_offset
     await_more(reput.words, int(reput.index), 0, ends.words, 0, none, none, 0)
+    pace = np.zeros(len(dispatch_kernel.Pace), np.int64)
+    dispatch_kernel.await_growth(reput.words, int(board.max_physical_offset.index), int(reput.index), -1, pace, 0)
     ends.close()
 
 

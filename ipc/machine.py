@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 from ipc.module_names import DISTRIBUTION
 
 KNOWN = ("x86_64", "aarch64")  # both little-endian; a big-endian Arm calls itself aarch64_be
+CPU_FILE, CPU_FILE_BYTES = Path("/proc/cpuinfo"), 16 * 1024  # the first CPU's part of it
 
 Number = TypeVar("Number")
 
@@ -35,6 +39,35 @@ def require_known() -> None:
     machine, bits = os.uname().machine, sys.maxsize.bit_length() + 1
     if machine not in KNOWN or bits != 64:
         raise MachineUnknown(machine, bits)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The CPUs that code is compiled for: LLVM's name, instructions beyond it, Linux's names of what they have."""
+
+    name: str
+    instructions: tuple[str, ...]
+    flags: frozenset[str]
+
+
+BASELINES = {
+    "x86_64": Baseline(
+        "x86-64-v3", ("pclmul",), frozenset("abm avx avx2 bmi1 bmi2 f16c fma movbe pclmulqdq xsave".split())
+    ),
+}
+
+
+@cache
+def baseline() -> Baseline | None:
+    """Return what code is compiled for here; None where it is compiled for the CPU itself: an older one, or an Arm."""
+    of_machine = BASELINES.get(os.uname().machine)
+    try:
+        with CPU_FILE.open("rb") as file:
+            text = file.read(CPU_FILE_BYTES).decode("ascii", "replace")
+    except OSError:
+        return None
+    flags = next((line for line in text.splitlines() if line.startswith("flags")), "")
+    return of_machine if of_machine and of_machine.flags <= set(flags.partition(":")[2].split()) else None
 
 
 def of_this(by_machine: Mapping[str, Number]) -> Number:

@@ -33,7 +33,7 @@ import numpy as np
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import await_change as await_word
 from ipc.compiled.atomics import give_way, load_acquire, monotonic_ns, sign_off, sign_on
-from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.kernels import inlined, kernel
 from ipc.errors import IpcError
 from ipc.process import start_time
 from ipc.region import Region

@@ -49,7 +49,7 @@ ROOMS = (
      " < replica < records < columnar < plan < stream | tables | sink < flight < source < placed < sealed"
      " < driver | kernels < scanning < sql | lake < ."),
     ("tools", "common | packaging < client < admin | log | run | show | bench.bed < demo | doctor | replica | debug"
-     " | top | bench.works < bench | cluster | web.state < web.views < web < . < docs"),
+     " | top | bench.works < bench | cluster | web.state < web.views < web < . < docs | dev.carried"),
 )  # fmt: skip
 HANDS_ON = ("engine/producer/__init__.py", "spark_bridge/__init__.py")  # public faces: other rooms' import nothing
 SINK, SINK_MAY_IMPORT = "spark_bridge/sink/", "engine.producer"  # a write is a producer's; readers need no engine
@@ -65,7 +65,7 @@ PROTOCOL_MAY_IMPORT = (
 # What is decided for every frame is compiled, so that the loops over sockets and the objects on which faults are played
 # in virtual time share it. Kernels here see words and bytes that are handed in; what sleeps or wakes lies elsewhere.
 PROTOCOL_KERNELS_MAY_IMPORT = (
-    "ipc.compiled.compiler",
+    "ipc.compiled.kernels",
     "ipc.compiled.atomics.load_acquire",
     "ipc.compiled.memory.load_be",
 )
@@ -452,7 +452,7 @@ def test_contributing_names_every_make_target() -> None:
     assert targets is not None
     commands = "setup run quick test peers lint bench fuzz simulate interop differential fastjson kills lake-kills"
     commands += " drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check"
-    commands += " wheel-pythons cluster-demo yarn site man clean"
+    commands += " wheel-pythons wheel cluster-demo yarn site man clean"
     assert targets[1].split() == commands.split()
     named = set(re.findall(r"^\| `make ([a-z-]+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE))
     assert named == set(targets[1].split())

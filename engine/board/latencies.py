@@ -21,7 +21,7 @@ import numpy as np
 
 from ipc.arrays import Words
 from ipc.compiled.atomics import fetch_add, fetch_max
-from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.kernels import inlined, kernel
 from ipc.region import Region
 
 REGION_KIND, LAYOUT, LATENCIES_FILE = "latencies", 1, "latencies"

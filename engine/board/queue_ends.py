@@ -17,7 +17,7 @@ import numpy as np
 from engine.board.queue_table import TOPIC_BYTES_MAX, NoQueueSlot, QueueTable, TableWord
 from ipc.arrays import Words
 from ipc.compiled.atomics import Followed, await_change, load_acquire, monotonic_ns, store_release
-from ipc.compiled.compiler import kernel
+from ipc.compiled.kernels import kernel
 
 NO_SLOT = -1
 LOOK_NS = 50_000_000  # for who need not know at once: RocketMQ looks for delayed messages each 100 ms

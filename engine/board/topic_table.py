@@ -21,7 +21,7 @@ import numpy as np
 
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire, publish, release_fence, store_release
-from ipc.compiled.compiler import bare_kernel, inlined, kernel
+from ipc.compiled.kernels import bare_kernel, inlined, kernel
 from ipc.region import Region
 from store.message.properties import java_text
 from store.message.rows_kernel import Row

@@ -13,7 +13,7 @@ from enum import IntEnum
 from engine.board.topic_table import count_rows
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import Followed, await_change, load_acquire, monotonic_ns, publish
-from ipc.compiled.compiler import kernel
+from ipc.compiled.kernels import kernel
 from store.message.rows_kernel import Row, ScanStop
 from store.queues.group_kernel import Grouping
 from store.recovery.turn_kernel import Done, TurnWord, take

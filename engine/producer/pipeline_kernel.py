@@ -14,7 +14,7 @@ from enum import IntEnum
 from engine.board.latencies import record
 from ipc.arrays import Words
 from ipc.compiled.atomics import load_acquire, monotonic_ns
-from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.kernels import inlined, kernel
 from ipc.ring import DESCRIPTOR_WORDS, ControlWord, Descriptor, descriptor_at
 
 PUT_OK, REFUSED = 0, -1  # statuses as `done` has them; the others are those of who judges what is not usual

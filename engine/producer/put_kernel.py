@@ -15,7 +15,6 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numba import carray  # type: ignore[attr-defined]
 
 from engine.board.cursors import Board, BrokerState
 from engine.board.latencies import record
@@ -23,8 +22,8 @@ from engine.protocol.store.retention import DiskState
 from engine.rings.encode_kernel import Template, put_one
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import Followed, await_change, load_acquire, monotonic_ns, wall_clock_ms
-from ipc.compiled.compiler import kernel
-from ipc.compiled.memory import address_of_bytes, bytes_at, words_at
+from ipc.compiled.kernels import kernel
+from ipc.compiled.memory import address_of_bytes, bytes_at, carray, words_at
 from ipc.compiled.placement import PLACE_WORDS, hold_to, let_go
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, Descriptor, LocalWord, Outlet, descriptor_at
 

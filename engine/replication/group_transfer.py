@@ -35,7 +35,7 @@ from engine.settings.config import BrokerConfig
 from ipc import waiting
 from ipc.arrays import Words
 from ipc.compiled.atomics import Followed, await_change, load_acquire, monotonic_ms, raise_to
-from ipc.compiled.compiler import kernel
+from ipc.compiled.kernels import kernel
 
 LOOK_MS = 1000  # a slave that stands still falls behind without a ring
 

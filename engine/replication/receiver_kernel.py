@@ -33,7 +33,7 @@ from engine.protocol.ha.client_kernel import (
 from engine.protocol.ha.wire import FRAME_HEADER_BYTES, REPORT_BYTES
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import address_of, monotonic_ms, publish, wall_clock_ms
-from ipc.compiled.compiler import kernel
+from ipc.compiled.kernels import kernel
 from ipc.compiled.memory import copy_bytes, store_be64
 from ipc.compiled.system_calls import PIECE_WORDS, Piece, recv, send, write_pieces
 

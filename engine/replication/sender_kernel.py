@@ -39,7 +39,7 @@ from ipc.compiled.atomics import (
     ring,
     store_release,
 )
-from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.kernels import inlined, kernel
 from ipc.compiled.memory import store_be32, store_be64
 from ipc.compiled.system_calls import PIECE_WORDS, Piece, recv, send, sendfile, writev
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import ring, store_release
-from ipc.compiled.compiler import inlined, kernel
 from ipc.compiled.crc import crc32
+from ipc.compiled.kernels import inlined, kernel
 from ipc.compiled.memory import copy_bytes, load_be32, store_be16, store_be32, store_be64
 from ipc.ring import ControlWord, LocalWord, Outlet, describe, room_at
 from store.message.host import Host

@@ -20,8 +20,8 @@ from engine.producer.pipeline_kernel import SENT_WORDS, SentWord, StateWord
 from engine.rings.encode_kernel import flip_magic
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import ring, store_release
-from ipc.compiled.compiler import inlined, kernel
 from ipc.compiled.crc import crc32
+from ipc.compiled.kernels import inlined, kernel
 from ipc.compiled.memory import copy_bytes, load_be16, load_be32, store_be16, store_be32, store_be64
 from ipc.ring import ControlWord, LocalWord, Outlet, describe, room_at
 from store.message.properties import (
@@ -265,11 +265,3 @@ def deliver(
         store_release(outlet.control, ControlWord.TAIL, number)
         ring(outlet.bell, outlet.bell_index)
     return k
-
-
-@kernel
-def delivered_bytes(data: Bytes, rows: Words, k: int) -> Bytes:
-    """The delivered record of a usual row, for who compares it with another."""
-    target = np.zeros(rows[k * COLUMNS + Row.LENGTH], np.uint8)
-    write_delivered(target, 0, data, rows, k * COLUMNS)
-    return target

@@ -36,8 +36,8 @@ from engine.writer.drain_kernel import (
 )
 from ipc.arrays import Bytes
 from ipc.compiled.atomics import load_acquire, release_fence
-from ipc.compiled.compiler import inlined, kernel
 from ipc.compiled.crc import crc32
+from ipc.compiled.kernels import inlined, kernel
 from ipc.compiled.memory import copy_bytes, load_be32, load_be64, store_be16, store_be32, store_be64
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, Descriptor, descriptor_at, length_of, slot_of
 from store.message.properties import CRC_DIGITS, CRC_HEAD, CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, PAIR_SEPARATOR

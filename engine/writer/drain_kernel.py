@@ -25,7 +25,7 @@ from engine.rings.encode_kernel import flip_magic
 from engine.rings.payload import COMPOSED
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire, release_fence, store_release, wake
-from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.kernels import inlined, kernel
 from ipc.compiled.memory import copy_bytes, load_be32, store_be32, store_be64
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, Descriptor, descriptor_at, length_of, slot_of
 from store.message.record import (

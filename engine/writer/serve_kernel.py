@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from numba import carray  # type: ignore[attr-defined]
-
 from engine.writer.compose_kernel import append_composed
 from engine.writer.drain_kernel import CommitWord, DrainStop, JournalWord, Shared, Source, Target, drain, record_at
 from ipc.arrays import Words
 from ipc.compiled.atomics import monotonic_ms, monotonic_ns, wall_clock_ms
-from ipc.compiled.compiler import kernel
-from ipc.compiled.memory import bytes_at, words_at
+from ipc.compiled.kernels import kernel
+from ipc.compiled.memory import bytes_at, carray, words_at
 from ipc.ring import WORDS_PER_RING, ControlWord, await_bell, first_pending
 
 SERVE_MS, NS_PER_MS = 200, 1_000_000

@@ -15,12 +15,9 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core.errors import TypingError
 
 from ipc.arrays import Words
-from ipc.compiled.compiler import instruction, kernel
+from ipc.compiled.kernels import external, instruction, ir, kernel, types
 from ipc.machine import of_this
 
 FUTEX_WAIT, FUTEX_WAKE = 0, 1
@@ -46,11 +43,13 @@ class Timespec(IntEnum):
 TIMESPEC_WORDS = len(Timespec)
 
 # libc's syscall(2): resolved by name when loaded, so that compiled code can be kept on disk.
-_syscall: Any = types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
+_syscall: Any = external("syscall", "int64", *["int64"] * 7)
 
 
 def _require_writable(array: Any) -> None:
     """A waiter writes too (it signs on): on a read-only mapping that would be a segmentation fault."""
+    from numba.core.errors import TypingError
+
     if not array.mutable:
         raise TypingError("the region is mapped read-only; attach it with writable=True to publish or to wait")
 
@@ -176,7 +175,7 @@ def ring(words: Words, index: int) -> None:
         _syscall(SYS_FUTEX, address_of(words, index), FUTEX_WAKE, WAKE_ALL, 0, 0, 0)
 
 
-_clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
+_clock_gettime: Any = external("clock_gettime", "int32", "int32", "int64")
 CLOCK_REALTIME, CLOCK_MONOTONIC = 0, 1
 
 
@@ -202,7 +201,7 @@ def monotonic_ms() -> int:
     return monotonic_ns() // 1_000_000
 
 
-_sched_yield: Any = types.ExternalFunction("sched_yield", types.int32())
+_sched_yield: Any = external("sched_yield", "int32")
 
 
 @kernel

@@ -15,24 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import binding, ir
-from numba import types
-
-from ipc.compiled.compiler import instruction
+from llvmlite import ir
 
 POLYNOMIAL = 0x104C11DB7
-COUNT_MIN = 4  # the starting value covers the first four bytes
 ACCUMULATORS = 4
 BYTE, INT32, INT64, INT128 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.IntType(128)
 LANE = ir.VectorType(INT64, 2)
-
-
-def lanes_of_host() -> int:
-    """128-bit lanes that one instruction of this machine multiplies; 0 without the instruction."""
-    features = binding.get_host_cpu_features()
-    if features.get("vpclmulqdq") and features.get("avx512bw"):
-        return 4
-    return 1 if features.get("pclmul") else 0
 
 
 def reflected(value: int, bits: int) -> int:
@@ -173,7 +161,7 @@ class _Fold:
         return b.lshr(b.extract_element(value, ir.Constant(INT32, 0)), ir.Constant(INT64, 32))
 
     def crc(self, start: Any, count: Any) -> Any:
-        """CRC-32 of at least COUNT_MIN bytes."""
+        """CRC-32 of at least four bytes."""
         b, size = self.builder, self.block_bytes
         last = ir.Constant(INT64, size - 1)
         missing = b.and_(b.sub(ir.Constant(INT64, 0), count), last)
@@ -219,14 +207,7 @@ class _Fold:
         return self.loop(at, [value], end, size, single_step)[1][0]
 
 
-def crc_instruction(lanes: int) -> Any:
-    """The compiled piece for machines with that many lanes: crc(array, start, count), count >= COUNT_MIN."""
-
-    def crc(_typing: Any, array: Any, start: Any, count: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-            return _Fold(builder, data, lanes).crc(arguments[1], arguments[2])
-
-        return types.int64(array, types.int64, types.int64), generate
-
-    return instruction(crc)
+def fold(context: Any, builder: Any, signature: Any, arguments: Any, lanes: int) -> Any:
+    """CRC-32 of (array, start, count), count >= 4, by instructions that multiply `lanes` lanes."""
+    data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+    return _Fold(builder, data, lanes).crc(arguments[1], arguments[2])

@@ -15,32 +15,36 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numba
 from numba import njit, types
 from numba.core import event, sigutils
+from numba.core.registry import cpu_target
+from numba.core.typing.typeof import typeof_impl
 from numba.extending import intrinsic
 
 from ipc.compiled.kernel_cache import Folders, KernelCache
 from ipc.compiled.kernel_folders import folder_of
+from ipc.compiled.kernels import CompilingStopped, Late, late_form_of
 from ipc.errors import CompilerOff
+from ipc.machine import baseline
 
 config: Any = numba.config  # untyped
 numba_event: Any = event
 signatures: Any = sigutils
 if config.DISABLE_JIT:
     raise CompilerOff
+if config.CPU_NAME is None and config.CPU_FEATURES is None and (compiled_for := baseline()) is not None:
+    config.CPU_NAME = compiled_for.name
+    config.CPU_FEATURES = ",".join(f"+{each}" for each in compiled_for.instructions)
 
 _given_folder: str = config.CACHE_DIR  # what NUMBA_CACHE_DIR says
 TOLD_EACH_SECONDS = 3.0
 COMPILING = "numba:compile"  # the event: a function was found neither in memory nor on disk
 _kernels: list[Any] = []  # all that were declared so far, compiled or not
 STEP = "numba:run_pass"  # the event: one of the many steps of compiling a function
-
-
-class CompilingStopped(BaseException):
-    """Raised out of a call of a kernel that was not compiled to the end; numba handles every Exception as its own."""
 
 
 class _Progress(event.Listener):
@@ -110,6 +114,11 @@ def _wait() -> None:
 
 
 _folders = Folders(_wait)
+
+
+def kernels() -> list[Any]:
+    """Return all kernels that were declared so far, as numba's functions."""
+    return list(_kernels)
 
 
 def tell_progress_to(tell: Callable[[str], None]) -> None:
@@ -196,3 +205,17 @@ def inlined(function: Callable[..., Any]) -> Any:
 def instruction(function: Callable[..., Any]) -> Any:
     """Declare one machine-level operation for kernels."""
     return intrinsic(function)
+
+
+@typeof_impl.register(Late)
+@typeof_impl.register(BuiltinFunctionType)
+@typeof_impl.register(FunctionType)
+def _type_of_declared(value: Any, _context: Any) -> Any:
+    """What a kernel that is compiled although there is carried code means by another one's name."""
+    made = late_form_of(value)
+    if made is None:
+        return None
+    typing, target = cpu_target.typing_context, cpu_target.target_context
+    typing.refresh()  # an instruction that was just declared
+    target.refresh()
+    return typing.resolve_value_type(made)

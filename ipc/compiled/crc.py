@@ -12,25 +12,51 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import binding
-from numba import types
 
 from ipc.arrays import Bytes
 from ipc.compiled.atomics import address_of
-from ipc.compiled.carryless import COUNT_MIN, crc_instruction, lanes_of_host
-from ipc.compiled.compiler import kernel
+from ipc.compiled.kernels import external, instruction, is_carried, kernel, types
 
 POLYNOMIAL = 0xEDB88320
 STEP = 16
+COUNT_MIN = 4  # the starting value covers the first four bytes
 
 
-def _has_zlib() -> bool:
+def has_zlib() -> bool:
     """Make libz's symbols known to compiled code, where the machine has it."""
+    from llvmlite import binding
+
     try:
         binding.load_library_permanently("libz.so.1")
     except RuntimeError:
         return False
     return True
+
+
+def _lanes() -> int:
+    """128-bit lanes that one instruction of the machine that is compiled for multiplies; 0 without the instruction."""
+    from numba.core import codegen, config
+
+    numba_codegen: Any = codegen  # untyped
+    given: str | None = vars(config)["CPU_FEATURES"]
+    features = set((numba_codegen.get_host_cpu_features() if given is None else given).split(","))
+    if {"+vpclmulqdq", "+avx512bw"} <= features:
+        return 4
+    return 1 if "+pclmul" in features else 0
+
+
+def crc_instruction(lanes: int) -> Any:
+    """The compiled piece for machines with that many lanes: crc(array, start, count), count >= COUNT_MIN."""
+
+    def crc(_typing: Any, array: Any, start: Any, count: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            from ipc.compiled.carryless import fold
+
+            return fold(context, builder, signature, arguments, lanes)
+
+        return types.int64(array, types.int64, types.int64), generate
+
+    return instruction(crc)
 
 
 def _tables() -> npt.NDArray[np.uint32]:
@@ -48,7 +74,7 @@ def _tables() -> npt.NDArray[np.uint32]:
 
 
 TABLES = _tables()
-_zlib_crc32: Any = types.ExternalFunction("crc32", types.uint64(types.uint64, types.int64, types.uint32))
+_zlib_crc32: Any = external("crc32", "uint64", "uint64", "int64", "uint32")
 
 
 @kernel
@@ -79,7 +105,7 @@ def crc32_of_tables(data: Bytes, start: int, count: int) -> int:
     return np.int64(crc ^ np.uint32(0xFFFFFFFF))
 
 
-LANES = lanes_of_host()
+LANES = 1 if is_carried() else _lanes()  # carried code is for machines that have the instruction
 _multiplied: Any = crc_instruction(LANES or 1)
 
 
@@ -91,5 +117,4 @@ def crc32_of_products(data: Bytes, start: int, count: int) -> int:
     return _multiplied(data, start, count)
 
 
-_others: Any = crc32_of_zlib if _has_zlib() else crc32_of_tables
-crc32: Any = crc32_of_products if LANES else _others
+crc32: Any = crc32_of_products if LANES else crc32_of_zlib if has_zlib() else crc32_of_tables

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-
-from ipc.compiled.compiler import instruction
+from ipc.compiled.kernels import cgutils, function_of_numba, instruction, ir, types
 
 EQUAL_BYTES = 64
+carray: Any = function_of_numba("carray")  # an array over a pointer, given its shape
 
 
 def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
@@ -24,7 +21,7 @@ def copy_bytes(_typing: Any, target: Any, target_at: Any, source: Any, source_at
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         to = _address(context, builder, signature.args[0], arguments[0], arguments[1])
         source_address = _address(context, builder, signature.args[2], arguments[2], arguments[3])
-        cgutils.raw_memcpy(builder, to, source_address, arguments[4], 1)  # type: ignore[no-untyped-call]
+        cgutils.raw_memcpy(builder, to, source_address, arguments[4], 1)
         return context.get_dummy_value()
 
     return types.void(target, types.intp, source, types.intp, types.intp), generate
@@ -35,25 +32,25 @@ def address_of_bytes(_typing: Any, value: Any) -> Any:
     """Return where the content of a `bytes` object lies."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        proxy = cgutils.create_struct_proxy(signature.args[0])  # type: ignore[no-untyped-call]
+        proxy = cgutils.create_struct_proxy(signature.args[0])
         return builder.ptrtoint(proxy(context, builder, arguments[0]).data, ir.IntType(64))
 
     return types.int64(value), generate
 
 
-def _pointer(element: Any, bits: int, what: str) -> Any:
+def _pointer(element: str, bits: int, what: str) -> Any:
     def pointer(_typing: Any, address: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             return builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
 
-        return types.CPointer(element)(types.int64), generate  # type: ignore[no-untyped-call]
+        return types.CPointer(getattr(types, element))(types.int64), generate
 
     pointer.__doc__ = what
     return instruction(pointer)
 
 
-bytes_at = _pointer(types.uint8, 8, "A pointer to the bytes at an address, for `numba.carray`.")
-words_at = _pointer(types.int64, 64, "A pointer to the 64-bit words at an address, for `numba.carray`.")
+bytes_at = _pointer("uint8", 8, "A pointer to the bytes at an address, for `carray`.")
+words_at = _pointer("int64", 64, "A pointer to the 64-bit words at an address, for `carray`.")
 
 
 def _big_endian_store(bits: int) -> Any:
@@ -118,7 +115,7 @@ def prefetch(_typing: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
         shape = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        function = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0i8")  # type: ignore[no-untyped-call]
+        function = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0i8")
         read, keep, data = (ir.Constant(flag, value) for value in (0, 3, 1))
         builder.call(function, [builder.inttoptr(arguments[0], pointer), read, keep, data])
         return context.get_dummy_value()

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
 from ipc.arrays import Words
 from ipc.compiled.atomics import address_of
-from ipc.compiled.compiler import kernel
+from ipc.compiled.kernels import external, kernel
 
-_getaffinity: Any = types.ExternalFunction("sched_getaffinity", types.int32(types.int32, types.int64, types.int64))
-_setaffinity: Any = types.ExternalFunction("sched_setaffinity", types.int32(types.int32, types.int64, types.int64))
+_getaffinity: Any = external("sched_getaffinity", "int32", "int32", "int64", "int64")
+_setaffinity: Any = external("sched_setaffinity", "int32", "int32", "int64", "int64")
 
 MASK_WORDS, BITS = 16, 64  # glibc's cpu_set_t: 1024 CPUs
 MASK_BYTES = MASK_WORDS * 8

@@ -15,6 +15,7 @@ from pathlib import Path
 from ipc.module_names import PACKAGES, PREFIX, SOURCES
 
 STATE_DIGITS = 16
+COMPILER = SOURCES / "ipc" / "compiled" / "compiler.py"
 _OURS = rf"(?:{PREFIX.rstrip('.') or '|'.join(PACKAGES)})\b[\w.]*"
 _IMPORT = re.compile(
     rf"^[ \t]*(?:from[ \t]+(?P<of>{_OURS})[ \t]+import[ \t]+(?P<names>\([^)]*\)|(?:[^\n\\]|\\\n)*)"
@@ -29,11 +30,16 @@ def state_of(file: Path) -> str:
     Modules are followed through all folders. A module that changes, appears, or goes gives another name.
     """
     digest = hashlib.sha256()
-    for path in sorted({file, *_reached(file)}):
+    for path in files_of(file):
         text = path.read_bytes()
         digest.update(b"%s\0%d\0" % (str(_within(path)).encode(), len(text)))
         digest.update(text)
     return digest.hexdigest()[:STATE_DIGITS]
+
+
+def files_of(file: Path) -> list[Path]:
+    """Return `file`, the files of all modules that it needs, and those of what compiles it, in order."""
+    return sorted({file, *_reached(file), COMPILER, *_reached(COMPILER)})
 
 
 def _within(path: Path) -> Path:

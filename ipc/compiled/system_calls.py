@@ -10,24 +10,19 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-
 from ipc.arrays import Words
 from ipc.compiled.atomics import address_of
-from ipc.compiled.compiler import instruction, kernel
+from ipc.compiled.kernels import external, instruction, ir, kernel, types
 
 # libc's functions, resolved by name when loaded, so that compiled code can be kept on disk.
-_recv: Any = types.ExternalFunction("recv", types.int64(types.int32, types.int64, types.int64, types.int32))
-_send: Any = types.ExternalFunction("send", types.int64(types.int32, types.int64, types.int64, types.int32))
-_writev: Any = types.ExternalFunction("writev", types.int64(types.int32, types.int64, types.int32))
-_pwritev: Any = types.ExternalFunction("pwritev", types.int64(types.int32, types.int64, types.int32, types.int64))
-_pwrite: Any = types.ExternalFunction("pwrite", types.int64(types.int32, types.int64, types.int64, types.int64))
-_statx: Any = types.ExternalFunction(
-    "statx", types.int32(types.int32, types.int64, types.int32, types.uint32, types.int64)
-)
-_sendfile: Any = types.ExternalFunction("sendfile", types.int64(types.int32, types.int32, types.int64, types.int64))
-_errno_address: Any = types.ExternalFunction("__errno_location", types.int64())
+_recv: Any = external("recv", "int64", "int32", "int64", "int64", "int32")
+_send: Any = external("send", "int64", "int32", "int64", "int64", "int32")
+_writev: Any = external("writev", "int64", "int32", "int64", "int32")
+_pwritev: Any = external("pwritev", "int64", "int32", "int64", "int32", "int64")
+_pwrite: Any = external("pwrite", "int64", "int32", "int64", "int64", "int64")
+_statx: Any = external("statx", "int32", "int32", "int64", "int32", "uint32", "int64")
+_sendfile: Any = external("sendfile", "int64", "int32", "int32", "int64", "int64")
+_errno_address: Any = external("__errno_location", "int64")
 
 
 class Piece(IntEnum):
@@ -129,7 +124,7 @@ def names_of_file(fd: int, scratch: Words) -> int:
     return scratch[StatxWord.NAMES] & LOW_HALF if result == 0 else result
 
 
-_eventfd_write: Any = types.ExternalFunction("eventfd_write", types.int32(types.int32, types.int64))
+_eventfd_write: Any = external("eventfd_write", "int32", "int32", "int64")
 
 
 @kernel

@@ -15,7 +15,7 @@ from enum import IntEnum
 import numpy as np
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import bare_kernel, inlined, kernel
+from ipc.compiled.kernels import bare_kernel, inlined, kernel
 from ipc.compiled.memory import load_be32, load_be64, prefetch, store_be32, store_be64
 from store.index import index_file
 from store.message import properties

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ipc.arrays import Bytes
-from ipc.compiled.compiler import bare_kernel
+from ipc.compiled.kernels import bare_kernel
 from ipc.compiled.memory import load_be16, load_be32, load_be64
 from store.message import measure as lengths
 from store.message import record

@@ -14,8 +14,8 @@ from enum import IntEnum
 import numpy as np
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import bare_kernel, inlined, kernel
 from ipc.compiled.crc import crc32
+from ipc.compiled.kernels import bare_kernel, inlined, kernel
 from ipc.compiled.memory import load_be32, load_be64
 from store.message import delay, properties, record
 from store.message.measure_kernel import measure, names_itself, store_timestamp

@@ -14,7 +14,7 @@ import numpy as np
 
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import address_of, store_release
-from ipc.compiled.compiler import bare_kernel, inlined, kernel
+from ipc.compiled.kernels import bare_kernel, inlined, kernel
 from ipc.compiled.memory import store_be32, store_be64
 from ipc.compiled.system_calls import STATX_WORDS, names_of_file, write_bytes
 from store.message import record

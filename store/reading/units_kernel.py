@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import kernel
+from ipc.compiled.kernels import kernel
 from ipc.compiled.memory import load_be16, load_be32, load_be64
 from store.queues.batch_consume_queue import BATCH_DTYPE
 from store.queues.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT, PREFILL_SIZE

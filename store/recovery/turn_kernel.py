@@ -11,7 +11,7 @@ from enum import IntEnum
 import numpy as np
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import kernel
+from ipc.compiled.kernels import kernel
 from store.index.index_kernel import put_usual
 from store.message.rows_kernel import Row, scan
 from store.queues.group_kernel import Grouping, group_rows, put_groups

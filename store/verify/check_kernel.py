@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import bare_kernel, inlined
 from ipc.compiled.crc import crc32
+from ipc.compiled.kernels import bare_kernel, inlined
 from ipc.compiled.memory import (
     EQUAL_BYTES,
     equal_bytes,

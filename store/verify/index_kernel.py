@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import bare_kernel
+from ipc.compiled.kernels import bare_kernel
 from ipc.compiled.memory import load_be32, load_be64
 from store.index import index_file
 from store.message import properties

@@ -60,7 +60,10 @@ def _load() -> None:
     from engine import supervisor
     from engine.settings.config import from_mapping
     from engine.warm import warm_up
+    from ipc.compiled.kernels import is_carried
 
+    if is_carried():
+        return
     scratch = tempfile.gettempdir()
     warm_up(from_mapping({"regionPath": scratch, "storePathRootDir": scratch}), verification=True)
     vars(supervisor)["warm_up"] = lambda _config: None  # a forked broker is warm already

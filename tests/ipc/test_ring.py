@@ -20,6 +20,7 @@ from numba import types
 
 from ipc import ring
 from ipc.compiled.atomics import Followed, publish
+from ipc.compiled.kernels import python_of
 from ipc.ring import ControlWord, RingsUnknown
 from tests.harness.conditions import await_that
 
@@ -77,7 +78,7 @@ def test_while_the_writer_looks_nobody_has_to_ring(look_s: int) -> None:
 def test_a_sleeper_is_counted_before_it_looks_for_the_last_time() -> None:
     """An atomic addition orders all on x86-64; Arm's `ldapr` may overtake one, and the bell be rung for nobody."""
     words = types.Array(types.int64, 1, "C")
-    fresh = numba.njit(nogil=True)(ring.await_bell.py_func)
+    fresh = numba.njit(nogil=True)(python_of(ring.await_bell))
     fresh.compile((words, types.int64, words, types.int64, types.int64))
     (text,) = fresh.inspect_llvm().values()
     lines = [line.strip() for line in text.splitlines()]

@@ -31,7 +31,7 @@ def stand_in() -> None:
     if any(name.startswith("engine.protocol.ha") for name in sys.modules):
         raise RuntimeError("the protocol is imported already: begin a process of its own")
     stand_ins: dict[str, dict[str, Any]] = {
-        "ipc.compiled.compiler": dict.fromkeys(("kernel", "bare_kernel", "inlined", "instruction"), as_it_is),
+        "ipc.compiled.kernels": dict.fromkeys(("kernel", "bare_kernel", "inlined", "instruction"), as_it_is),
         "ipc.compiled.atomics": {"load_acquire": lambda array, at: int(array[at])},
         "ipc.compiled.memory": {
             "load_be64": lambda array, at: _load(array, at, 8),

@@ -7,9 +7,12 @@ itself on sys.path, as it is. The source distribution is the checkout, so that i
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +22,8 @@ from typing import Any
 from setuptools import build_meta
 from setuptools.build_meta import prepare_metadata_for_build_editable
 
-from ipc.module_names import PACKAGES, version_of
+from ipc.compiled import carried
+from ipc.module_names import PACKAGES, SOURCES, version_of
 from tools.packaging.nested_imports import OUTER, nested
 
 __all__ = ["build_editable", "build_sdist", "build_wheel", "prepare_metadata_for_build_editable"]
@@ -46,9 +50,10 @@ TOP_FILES = (
     "pyproject.toml",
     "requirements.lock",
 )
-NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.egg-info")
+NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.egg-info", carried.FOLDER.name)
 MAN = "docs/man"  # pages that `make man` made, installed below share/man
-ONLY_FOR_BUILDS = ("tools/packaging", "tools/docs")
+ONLY_FOR_BUILDS = ("tools/dev", "tools/docs", "tools/packaging")
+TAGS = ("--python-tag", "cp311", "--abi-tag", "abi3", "--platform-tag", f"manylinux_2_28_{os.uname().machine}")
 VERSION = re.compile(r'^(version = )"([^"]+)"$', re.MULTILINE)
 RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!\w+:|#)([^)\s]+)\)")
 
@@ -57,7 +62,8 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
     """The wheel of this folder. Metadata is not taken from elsewhere: it is the nested tree's."""
     with _scratch_tree() as tree:
         nest(Path.cwd(), tree)
-        return _in(tree, build_meta.build_wheel, os.path.abspath(wheel_directory), config_settings)
+        name = _in(tree, build_meta.build_wheel, os.path.abspath(wheel_directory), config_settings)
+    return _tagged(Path(wheel_directory, name)) if carried.listed() else name
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
@@ -93,6 +99,23 @@ def nest(checkout: Path, tree: Path) -> None:
         text = path.read_text(encoding="utf-8")
         path.write_text(nested(text, _in_checkout(path.relative_to(tree)), checkout), encoding="utf-8")
     (tree / OUTER / "__main__.py").write_text(COMMAND)
+    if said := carried.listed():
+        _carry(said, tree / OUTER)
+
+
+def _carry(said: dict[str, Any], nested_tree: Path) -> None:
+    """Put the library of compiled code in the wheel; the list beside it says what its sources are there."""
+    folder = nested_tree / carried.FOLDER.relative_to(SOURCES)
+    folder.mkdir()
+    shutil.copy2(carried.FOLDER / carried.LIBRARY, folder / carried.LIBRARY)
+    sources = {name: carried.digest_of(nested_tree / name) for name in said["sources"]}
+    (folder / carried.LIST).write_text(json.dumps({**said, "sources": sources}, indent=1) + "\n")
+
+
+def _tagged(wheel: Path) -> str:
+    """Rename a wheel to what it is with compiled code: of one kind of machine, for every Python from 3.11 on."""
+    command = [sys.executable, "-m", "wheel", "tags", *TAGS, "--remove", str(wheel)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 def copy_checkout(checkout: Path, tree: Path) -> None:

@@ -31,9 +31,17 @@ def warm(remove: bool, as_json: bool) -> int:
         text = json_text("warm", {"removed": len(gone), "kept": None})
         click.echo(text if as_json else f"removed {len(gone)} folders of kernels")
         return 0
+    from ipc.compiled import carried
+
+    if carried.library() is not None:
+        text = json_text("warm", {"removed": None, "kept": str(carried.FOLDER)})
+        click.echo(
+            text if as_json else f"warm: nothing is to be compiled: kernels came with the package, in {carried.FOLDER}"
+        )
+        return 0
     from engine.settings.config import from_mapping
     from engine.warm import warm_up
-    from ipc.compiled.compiler import tell_progress_to
+    from ipc.compiled.kernels import tell_progress_to
 
     scratch = tempfile.gettempdir()
     with working("loading compiled kernels") as show:

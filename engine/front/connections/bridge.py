@@ -17,7 +17,7 @@ import numpy as np
 
 from ipc.arrays import Words
 from ipc.compiled.atomics import await_change, load_acquire, publish, wake
-from ipc.compiled.compiler import kernel
+from ipc.compiled.kernels import kernel
 from ipc.compiled.system_calls import ring_eventfd
 
 LOOK_NS = 10_000_000_000  # longest sleep; `close` ends it sooner

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ipc.compiled.atomics import address_of
-from ipc.compiled.compiler import kernel
+from ipc.compiled.kernels import kernel
 from ipc.compiled.memory import address_of_bytes
 from ipc.compiled.system_calls import send, sendfile
 

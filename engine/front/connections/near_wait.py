@@ -16,7 +16,7 @@ from engine.front.connections.bridge import Bridge
 from engine.producer.pipeline import Pipeline
 from ipc.arrays import Words
 from ipc.compiled.atomics import await_change, give_way, load_acquire, monotonic_ns
-from ipc.compiled.compiler import kernel
+from ipc.compiled.kernels import kernel
 from ipc.ring import ControlWord
 
 NEAR_NS, ALONE_NS = 80_000, 400_000

@@ -10,7 +10,6 @@ how it looks, so that the bytes equal those that Python writes.
 from __future__ import annotations
 
 import numpy as np
-from numba import carray  # type: ignore[attr-defined]
 
 from engine.front.frames.send_words import (
     ASKED_WORDS,
@@ -35,8 +34,8 @@ from engine.producer.pipeline_kernel import DONE_WORDS, SENT_WORDS, DoneWord, St
 from engine.protocol.remoting.frame import LENGTH_BYTES
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire
-from ipc.compiled.compiler import bare_kernel, kernel
-from ipc.compiled.memory import bytes_at, copy_bytes, store_be16, store_be32, words_at
+from ipc.compiled.kernels import bare_kernel, kernel
+from ipc.compiled.memory import bytes_at, carray, copy_bytes, store_be16, store_be32, words_at
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING
 
 STATE_WORDS = len(StateWord)

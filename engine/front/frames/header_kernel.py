@@ -14,7 +14,7 @@ from enum import IntEnum
 import numpy as np
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import bare_kernel
+from ipc.compiled.kernels import bare_kernel
 from ipc.compiled.memory import copy_bytes, load_be16, load_be32
 
 TEXT_BYTES_MAX = 32767  # of a text that is unescaped

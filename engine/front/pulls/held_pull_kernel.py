@@ -9,8 +9,6 @@ What is beyond OF_A_KIND_MAX of one kind, and one that wants some tags only, is 
 
 from __future__ import annotations
 
-from numba import carray  # type: ignore[attr-defined]
-
 from engine.front.pulls.pull_answer_kernel import FOUND, TAKEN, answer, answer_end, begin, end_of, flush, look, mark
 from engine.front.pulls.pull_words import (
     HELD_WORDS,
@@ -27,8 +25,8 @@ from engine.protocol.pulling.select_kernel import Taken
 from ipc.arrays import Words
 from ipc.clock import NS_PER_MS
 from ipc.compiled.atomics import monotonic_ns
-from ipc.compiled.compiler import kernel
-from ipc.compiled.memory import words_at
+from ipc.compiled.kernels import kernel
+from ipc.compiled.memory import carray, words_at
 
 WOKEN_MAX = 256  # answered in a call
 WOKEN_BYTES_MAX = 256 * 1024  # in a call

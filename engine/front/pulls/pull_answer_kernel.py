@@ -10,7 +10,6 @@ left of the answer is gathered, for the transport to send.
 from __future__ import annotations
 
 import numpy as np
-from numba import carray  # type: ignore[attr-defined]
 
 from engine.board.queue_ends import NO_SLOT
 from engine.front.connections.log_body_kernel import MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL, SENDFILE_BYTES
@@ -36,8 +35,8 @@ from engine.protocol.pulling.decision import SCAN_BYTES
 from engine.protocol.pulling.select_kernel import RANGES_MAX, Limit, RangeColumn, Taken, Unit, select
 from ipc.arrays import Words
 from ipc.compiled.atomics import address_of, load_acquire
-from ipc.compiled.compiler import kernel
-from ipc.compiled.memory import bytes_at, copy_bytes, store_be32, words_at
+from ipc.compiled.kernels import kernel
+from ipc.compiled.memory import bytes_at, carray, copy_bytes, store_be32, words_at
 from ipc.compiled.system_calls import send, sendfile
 from store.queues.consume_queue import ENTRY_BYTES
 from store.reading.units_kernel import decode_units

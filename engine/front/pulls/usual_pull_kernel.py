@@ -12,7 +12,6 @@ is compared with what is there before a byte is read.
 from __future__ import annotations
 
 import numpy as np
-from numba import carray  # type: ignore[attr-defined]
 
 from engine.front.frames.header_kernel import (
     FIELD_WORDS,
@@ -43,8 +42,8 @@ from engine.protocol.pulling.header import PullFlag
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import FRAME_BYTES_MAX, LENGTH_BYTES, Serialize
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import kernel
-from ipc.compiled.memory import bytes_at, copy_bytes, load_be32, store_be32, words_at
+from ipc.compiled.kernels import kernel
+from ipc.compiled.memory import bytes_at, carray, copy_bytes, load_be32, store_be32, words_at
 
 HEADER_MASK = 0xFFFFFF
 LONG_DIGITS = 18

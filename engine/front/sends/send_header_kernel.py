@@ -13,7 +13,7 @@ from engine.front.frames.header_kernel import UNKNOWN, FormWord, HeaderWord, rea
 from engine.front.frames.send_words import FIELDS, Field, Unusual
 from engine.protocol.remoting.codes import RequestCode
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import bare_kernel
+from ipc.compiled.kernels import bare_kernel
 
 SEND_MESSAGE, SEND_MESSAGE_V2 = int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_MESSAGE_V2)
 SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)

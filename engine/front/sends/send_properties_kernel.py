@@ -21,7 +21,7 @@ from engine.front.frames.send_words import (
     SaidWord,
 )
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import bare_kernel
+from ipc.compiled.kernels import bare_kernel
 from ipc.compiled.memory import copy_bytes
 from store.message.properties import (
     CLUSTER,

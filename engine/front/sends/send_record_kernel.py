@@ -8,7 +8,6 @@ Implements: SendMessageRequestHeaderV2.decode, MessageExtEncoder (spec: store-fo
 from __future__ import annotations
 
 import numpy as np
-from numba import carray  # type: ignore[attr-defined]
 
 from engine.front.frames.header_kernel import FIELD_WORDS, NO_NUMBER, HeaderWord, int_of, whole_number
 from engine.front.frames.send_words import (
@@ -34,9 +33,9 @@ from engine.front.sends.send_properties_kernel import (
 from engine.producer.pipeline_kernel import SENT_WORDS, SentWord, StateWord
 from engine.protocol.remoting.frame import ONEWAY_FLAG
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import bare_kernel, kernel
 from ipc.compiled.crc import crc32
-from ipc.compiled.memory import bytes_at, copy_bytes, store_be32, store_be64, words_at
+from ipc.compiled.kernels import bare_kernel, kernel
+from ipc.compiled.memory import bytes_at, carray, copy_bytes, store_be32, store_be64, words_at
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, LocalWord, describe, room_at
 from store.message.record import (
     BODY_CRC_AT,

@@ -10,7 +10,6 @@ the batch are in their order: they go behind those of each message.
 from __future__ import annotations
 
 import numpy as np
-from numba import carray  # type: ignore[attr-defined]
 
 from engine.front.frames.header_kernel import FIELD_WORDS, HeaderWord
 from engine.front.frames.send_words import (
@@ -43,8 +42,8 @@ from engine.front.sends.send_record_kernel import (
 from engine.rings.payload import COMPOSED, HEAD_WORDS, PayloadFlag, PayloadWord
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire
-from ipc.compiled.compiler import bare_kernel, kernel
-from ipc.compiled.memory import bytes_at, copy_bytes, load_be16, load_be32, store_be16, store_be64, words_at
+from ipc.compiled.kernels import bare_kernel, kernel
+from ipc.compiled.memory import bytes_at, carray, copy_bytes, load_be16, load_be32, store_be16, store_be64, words_at
 from ipc.ring import LocalWord
 from store.message.properties import MAX_PROPERTIES_BYTES, PAIR_SEPARATOR
 from store.message.record import MAGIC_V1, MAX_RECORD_OVERHEAD_BYTES

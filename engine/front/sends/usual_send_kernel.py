@@ -11,7 +11,6 @@ word: each is compared with what is there before a byte is read.
 from __future__ import annotations
 
 import numpy as np
-from numba import carray  # type: ignore[attr-defined]
 
 from engine.board.cursors import BrokerState
 from engine.front.frames.header_kernel import FIELD_WORDS, HeaderWord, whole_number
@@ -55,8 +54,8 @@ from engine.protocol.remoting.frame import FRAME_BYTES_MAX, LENGTH_BYTES, Serial
 from engine.protocol.store.retention import DiskState
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire, monotonic_ns, ring, store_release
-from ipc.compiled.compiler import kernel
-from ipc.compiled.memory import bytes_at, load_be32, store_be16, words_at
+from ipc.compiled.kernels import kernel
+from ipc.compiled.memory import bytes_at, carray, load_be32, store_be16, words_at
 from ipc.ring import WORDS_PER_RING, ControlWord, LocalWord
 
 HEADER_MASK = 0xFFFFFF

@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.protocol.ha.wire import LOG_OFFSET_MAX, CloseReason
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import bare_kernel, inlined
+from ipc.compiled.kernels import bare_kernel, inlined
 from ipc.compiled.memory import load_be32, load_be64
 from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_V1, MAGIC_V2
 

@@ -16,7 +16,7 @@ from engine.protocol.ha.flow_kernel import FlowWord, allowed_bytes, turn_window
 from engine.protocol.ha.wire import REPORT_BYTES, CloseReason
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire
-from ipc.compiled.compiler import bare_kernel
+from ipc.compiled.kernels import bare_kernel
 from ipc.compiled.memory import load_be64
 
 UNKNOWN_OFFSET = -1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from ipc.arrays import Words
-from ipc.compiled.compiler import bare_kernel
+from ipc.compiled.kernels import bare_kernel
 
 WINDOW_MS = 1000
 STEP_MS = 20  # a window's bytes are allowed step by step: all of them at once would be in the way of other traffic

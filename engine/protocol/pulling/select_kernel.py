@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from ipc.arrays import Words
-from ipc.compiled.compiler import kernel
+from ipc.compiled.kernels import kernel
 
 LAST_ADDRESS = -(1 << 31) - 1  # a tags code up to here is the address of a unit that is not there: it says nothing
 INT32 = 1 << 32

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from engine.rings.encode_kernel import hidden
-from engine.services.deliver_kernel import COLUMNS, Row, delivered_bytes, examine
-from ipc.arrays import Words
+from engine.services.deliver_kernel import COLUMNS, Row, examine, write_delivered
+from ipc.arrays import Bytes, Words
+from ipc.compiled.compiler import kernel
 from store.compat import LINES
 from store.errors import StoreError
 from store.message.delay import SCHEDULE_TOPIC
@@ -28,6 +29,18 @@ RECORDS = 1500
 
 def facts_of(compat: str) -> Facts:
     return Facts(policy=LINES[compat].put, store_host=Host("10.0.0.1", 10911))
+
+
+def delivered_bytes(data: Bytes, rows: Words) -> bytes:
+    """The record that is delivered of the first row, which is usual."""
+    target = np.zeros(rows[0, Row.LENGTH], np.uint8)
+    _write(target, data, rows.reshape(-1))
+    return target.tobytes()
+
+
+@kernel
+def _write(target: Bytes, data: Bytes, rows: Words) -> None:
+    write_delivered(target, 0, data, rows, 0)
 
 
 def stored_record(made: random.Random, facts: Facts) -> bytes:
@@ -119,7 +132,7 @@ def test_bytes_are_those_of_the_plain_way(compat: str) -> None:
         draft = plain_way(record, facts)
         assert draft is not None
         assert draft.is_plain
-        assert delivered_bytes(data, rows.reshape(-1), 0).tobytes() == hidden(draft.pieces[0])
+        assert delivered_bytes(data, rows) == hidden(draft.pieces[0])
         topic = data[rows[0, Row.TOPIC_AT] : rows[0, Row.TOPIC_AT] + rows[0, Row.TOPIC_BYTES]].tobytes()
         assert (topic.decode(), rows[0, Row.QUEUE_ID]) == (draft.topic, draft.queue_id)
         usual += 1
@@ -146,4 +159,4 @@ def test_damaged_records_are_delivered_as_the_plain_way_delivers_them_or_left_to
         if rows[0, Row.IS_USUAL]:
             draft = plain_way(bytes(record), facts)
             assert draft is not None
-            assert delivered_bytes(data, rows.reshape(-1), 0).tobytes() == hidden(draft.pieces[0])
+            assert delivered_bytes(data, rows) == hidden(draft.pieces[0])

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipc.compiled.kernels import python_of
 from store.index import index_kernel
 from store.index.index_file import IndexFile
 from store.index.service import IndexService
@@ -57,7 +58,7 @@ class Stores:
             space[f"store_be{bits}"] = partial(self.store, bits // 8)
         space["prefetch"] = lambda address: None
         for name in names:
-            function = getattr(index_kernel, name).py_func
+            function = python_of(getattr(index_kernel, name))
             space[name] = types.FunctionType(function.__code__, space, name)
         return {name: space[name] for name in names}
 

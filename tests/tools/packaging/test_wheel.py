@@ -16,6 +16,7 @@ import click
 import pytest
 
 from engine.figures.ha_status import ha_status
+from ipc.compiled import carried
 from ipc.module_names import version_of
 from tests.harness.conditions import await_that
 from tests.harness.installed import NAMES, ROOT, THEIRS_FIRST, Installed, build_wheel, pip
@@ -87,7 +88,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """The wheel in an environment of its own, its kernels compiled. All tests here use it, so it is made once."""
     directory = tmp_path_factory.mktemp("installed")
     made = Installed(directory, build_wheel(ROOT, directory / "wheel"))
-    made.run(made.command, "warm")
+    assert ("nothing is to be compiled" in made.run(made.command, "warm").stdout) == (carried.listed() is not None)
     return made
 
 
@@ -109,7 +110,12 @@ def test_two_names_and_nothing_of_the_build(installed: Installed) -> None:
     modules = {name.removeprefix("slipstream/") for name in files if name.endswith(".py")}
     modules -= {"__init__.py", "__main__.py"}
     there = {str(path.relative_to(ROOT)) for package in NAMES for path in (ROOT / package).rglob("*.py")}
-    of_builds = ("tools/packaging/", "tools/docs/")
+    of_builds = ("tools/packaging/", "tools/docs/", "tools/dev/")
+    library = {f"slipstream/ipc/carried/{name}" for name in (carried.LIBRARY, carried.LIST)}
+    assert library & set(files) == (library if carried.listed() else set())
+    assert installed.wheel.name.endswith(".whl") and ("-cp311-abi3-manylinux" in installed.wheel.name) == bool(
+        carried.listed()
+    )
     assert modules - {"pyspark_slipstream.py"} == {name for name in there if not name.startswith(of_builds)}
     text = files[f"{information}/METADATA"].decode()
     assert not [target for target in re.findall(r"\]\(([^)]+)\)", text) if not re.match(r"\w+:|#", target)]
@@ -127,7 +133,11 @@ def test_the_source_distribution_has_tests_and_documents_and_builds_the_same_whe
     assert not list(checkout.rglob("__pycache__"))
     for name in ("tests/test_tidy.py", "docs/replication.md", "Makefile", ".ci/run", "CHANGELOG.md"):
         assert (checkout / name).read_bytes() == (ROOT / name).read_bytes()
-    assert contents(build_wheel(checkout, tmp_path / "again")) == contents(installed.wheel)
+    again, ours = contents(build_wheel(checkout, tmp_path / "again")), contents(installed.wheel)
+    assert all(again[name] == ours[name] for name in again if not name.endswith(("/RECORD", "/WHEEL")))
+    assert {name for name in ours if name not in again} <= {
+        f"slipstream/ipc/carried/{name}" for name in (carried.LIBRARY, carried.LIST)
+    }, "compiled code is not in a source distribution"
 
 
 def test_a_sync_pair_and_the_command_line(installed: Installed, tmp_path: Path) -> None:
@@ -226,7 +236,8 @@ def test_each_python_of_this_machine_takes_all_of_it(name: str, installed: Insta
 def test_an_uninstallation_leaves_nothing(installed: Installed, tmp_path: Path) -> None:
     copy = tmp_path / "environment"
     shutil.copytree(installed.directory, copy, symlinks=True)
-    assert list((copy / "lib").rglob("kernels-*")), "compiled code lies there, too"
+    compiled = "carried.json" if carried.listed() else "kernels-*"
+    assert list((copy / "lib").rglob(compiled)), "compiled code lies there, too"
     pip("--python", copy / "bin" / "python", "uninstall", "--yes", "slipstream-log")
     empty = {"share", "share/man"}  # which packages share: pip takes the folder of the pages alone
     assert installed.listing(copy) - installed.before <= empty
