@@ -141,8 +141,8 @@ queues: setup
 	@$(PYTHON) -m tests.queues --ledger docs/queues.md $(ARGS)
 
 bench: setup
-	@$(PYTHON) -m tools.bench --ledger docs/benchmarks.json $(ARGS)
-	@$(PYTHON) -m tools.docs.scale > docs/scale.arriving && mv docs/scale.arriving docs/scale.md
+	@$(PYTHON) -m tools.dev.bench --ledger docs/benchmarks.json $(ARGS)
+	@$(PYTHON) -m tools.dev.docs.scale > docs/scale.arriving && mv docs/scale.arriving docs/scale.md
 
 interop: setup
 	@mkdir -p docs && $(PYTHON) -m tests.interop docs/interop.md $(ARGS)
@@ -157,29 +157,29 @@ screenshots: setup
 	@$(PYTHON) -m tests.tools.web.screenshots docs/pictures $(ARGS)
 
 image-check: setup
-	@$(PYTHON) -m tests.tools.packaging.image_check --ledger docs/containers.md $(ARGS)
+	@$(PYTHON) -m tests.tools.dev.packaging.image_check --ledger docs/containers.md $(ARGS)
 
 unit-check: setup
-	@$(PYTHON) -m tests.tools.packaging.unit_check --ledger docs/service.md $(ARGS)
+	@$(PYTHON) -m tests.tools.dev.packaging.unit_check --ledger docs/service.md $(ARGS)
 
 wheel: setup
 	@$(PYTHON) -m tools.dev.carried
 	@$(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 
 wheel-pythons: setup
-	@$(PYTHON) -m tests.tools.packaging.wheel_pythons --ledger docs/wheel-pythons.md $(ARGS)
+	@$(PYTHON) -m tests.tools.dev.packaging.wheel_pythons --ledger docs/wheel-pythons.md $(ARGS)
 
 cluster-demo: setup
-	@$(PYTHON) -m tools.cluster --ledger docs/cluster.md $(ARGS)
+	@$(PYTHON) -m tools.dev.cluster --ledger docs/cluster.md $(ARGS)
 
 yarn: setup
 	@$(PYTHON) -m tests.yarn --ledger docs/yarn.md $(ARGS)
 
 site: setup
-	@$(PYTHON) -m tools.docs $(ARGS)
+	@$(PYTHON) -m tools.dev.docs $(ARGS)
 
 man: setup
-	@$(PYTHON) -m tools.docs.man_pages
+	@$(PYTHON) -m tools.dev.docs.man_pages
 
 clean:
 	@rm -rf .venv .venv-oldest-spark __pycache__ build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse

@@ -9,7 +9,8 @@ IpcError
 ├── CountersFull     no slot is left for another counter
 ├── CounterMissing   no counter has this label
 ├── RingFull         the consumer did not make room before the deadline
-└── CompilerOff      the environment says that nothing is to be compiled
+├── CompilerOff      the environment says that nothing is to be compiled
+└── CompileUnknown   the environment asks for code for a processor that nobody knows
 """
 
 from __future__ import annotations
@@ -154,3 +155,15 @@ class CompilerOff(IpcError):
         super().__init__(
             "NUMBA_DISABLE_JIT is set: Slipstream reads and writes shared memory only with compiled code; unset it"
         )
+
+
+class CompileUnknown(IpcError):
+    """Raised when SLIPSTREAM_COMPILE has a value that it cannot have.
+
+    Next: set one of those that the error names, or unset it.
+    """
+
+    code = "COMPILE_UNKNOWN"
+
+    def __init__(self, value: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"SLIPSTREAM_COMPILE={value}: not known; it can be {' or '.join(known)}, or unset")

@@ -1,7 +1,7 @@
 """What our modules are called here: `store.names` in a checkout, `slipstream.store.names` where the wheel is installed.
 
-The wheel nests the five packages in one (`tools/packaging`), which rewrites their imports of each other. Whatever else
-names a module, to import it later or to run it in another process, asks here.
+The wheel nests the five packages in one, and rewrites their imports of each other (`tools/dev/packaging`). Whatever
+else names a module, to import it later or to run it in another process, asks here.
 """
 
 from __future__ import annotations

@@ -48,8 +48,9 @@ ROOMS = (
     ("spark_bridge", "registry < options | worker_process < split | user_errors | catalogue | java_home | spark_home"
      " < replica < records < columnar < plan < stream | tables | sink < flight < source < placed < sealed"
      " < driver | kernels < scanning < sql | lake < ."),
-    ("tools", "common | packaging < client < admin | log | run | show | bench.bed < demo | doctor | replica | debug"
-     " | top | bench.works < bench | cluster | web.state < web.views < web < . < docs | dev.carried"),
+    ("tools", "common | dev.packaging < client < admin | log | run | show | dev.bench.bed < demo | doctor | replica"
+     " | debug | top | dev.bench.works < dev.bench | dev.cluster | web.state < web.views < web < ."
+     " < dev.docs | dev.carried"),
 )  # fmt: skip
 HANDS_ON = ("engine/producer/__init__.py", "spark_bridge/__init__.py")  # public faces: other rooms' import nothing
 SINK, SINK_MAY_IMPORT = "spark_bridge/sink/", "engine.producer"  # a write is a producer's; readers need no engine
@@ -322,7 +323,7 @@ def asks_for_a_version(node: ast.AST) -> bool:
 
 
 def test_only_one_table_knows_the_release_lines() -> None:
-    others = [path for path in SOURCES if not name_of(path).startswith(("store/compat.py", "tools/bench/"))]
+    others = [path for path in SOURCES if not name_of(path).startswith(("store/compat.py", "tools/dev/bench/"))]
     wrong = [
         f"{name_of(path)}:{getattr(node, 'lineno', '?')}"
         for path in others

@@ -32,6 +32,7 @@ EXIT_CODES = {  # by an error's code; all others are `STORE`
     "PATTERN_TOO_SLOW": ExitCode.USAGE,
     "ADMIN": ExitCode.USAGE,
     "COMPILER_OFF": ExitCode.USAGE,
+    "COMPILE_UNKNOWN": ExitCode.USAGE,
     "CLIENT": ExitCode.USAGE,
     "BROKER_GONE": ExitCode.NO_BROKER,
     "NOT_A_STORE": ExitCode.USAGE,

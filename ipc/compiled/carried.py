@@ -19,12 +19,14 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from ipc.errors import CompileUnknown
 from ipc.machine import baseline
 from ipc.module_names import PREFIX, SOURCES, named
 
 FOLDER = SOURCES / "ipc" / "carried"
 LIST, LIBRARY, MODULE = "carried.json", "carried.abi3.so", "carried"
-ASKED = "SLIPSTREAM_COMPILE"  # in the environment: compile for this CPU although there is carried code
+ASKED = "SLIPSTREAM_COMPILE"  # in the environment: compile although there is carried code
+BASELINE, NATIVE = "baseline", "native"  # its values: for what carried code is made for, or for this CPU alone
 
 
 class Library:
@@ -50,27 +52,59 @@ class Library:
         return self._compiled[name](*arguments)
 
 
-@cache
 def library() -> Library | None:
-    """Return the library of this machine; None without one that is whole, of these sources, and for this CPU."""
-    if os.environ.get(ASKED) or baseline() is None:
-        return None
+    """Return the library of this machine; None where there is none to take, for the reason that `why_not` gives."""
+    return _loaded_once()[0]
+
+
+def why_not() -> str:
+    """Return why this process takes no library; empty where it takes one, or none came with the package."""
+    return _loaded_once()[1]
+
+
+@cache
+def _loaded_once() -> tuple[Library | None, str]:
+    said, why = _looked_at()
+    if said is None or why:
+        return None, why
     try:
-        said = listed()
-        return Library(_loaded(FOLDER / LIBRARY), said["kernels"]) if said else None
-    except (OSError, ImportError):
-        return None
+        return Library(_loaded(FOLDER / LIBRARY), said["kernels"]), ""
+    except ImportError as error:  # the system is older than its C library, or may not map code from there
+        return None, str(error)
 
 
 def listed() -> dict[str, Any] | None:
-    """Return what the list says; None where the library or a source is another one, or of another kind of machine."""
+    """Return what the list says, where the library and all sources are those that it names."""
+    said, _why = _looked_at()
+    return said
+
+
+@cache
+def _looked_at() -> tuple[dict[str, Any] | None, str]:
+    """Return the list if it is true here, and why the library is not taken."""
+    asked = os.environ.get(ASKED, "")
+    if asked not in ("", BASELINE, NATIVE):
+        raise CompileUnknown(asked, (BASELINE, NATIVE))
     try:
         said: dict[str, Any] = json.loads((FOLDER / LIST).read_bytes())
-        is_here = said["machine"] == os.uname().machine and said["library"] == digest_of(FOLDER / LIBRARY)
-        is_of_these = is_here and all(digest_of(SOURCES / name) == digest for name, digest in said["sources"].items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return said if is_of_these and said.keys() >= {"kernels"} else None
+    except FileNotFoundError:
+        return None, ""
+    except (OSError, ValueError) as error:
+        return None, f"its list cannot be read: {error}"
+    try:
+        if digest_of(FOLDER / LIBRARY) != said["library"]:
+            return None, f"{LIBRARY} is not the file that was made"
+        for name, digest in said["sources"].items():
+            if digest_of(SOURCES / name) != digest:
+                return None, f"it was made of another {name}"
+        machine, _kernels = said["machine"], said["kernels"]
+    except (OSError, KeyError, TypeError, AttributeError) as error:
+        return None, f"{type(error).__name__}: {error}"
+    if asked:
+        return said, f"{ASKED}={asked}"
+    if machine != os.uname().machine or baseline() is None:
+        return said, f"it is for another kind of processor ({machine})"
+    return said, ""
 
 
 def digest_of(file: Path) -> str:

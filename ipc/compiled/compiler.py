@@ -10,6 +10,7 @@ sources is never taken for these ones'.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from numba.core.registry import cpu_target
 from numba.core.typing.typeof import typeof_impl
 from numba.extending import intrinsic
 
+from ipc.compiled import carried
 from ipc.compiled.kernel_cache import Folders, KernelCache
 from ipc.compiled.kernel_folders import folder_of
 from ipc.compiled.kernels import CompilingStopped, Late, late_form_of
@@ -36,7 +38,8 @@ numba_event: Any = event
 signatures: Any = sigutils
 if config.DISABLE_JIT:
     raise CompilerOff
-if config.CPU_NAME is None and config.CPU_FEATURES is None and (compiled_for := baseline()) is not None:
+is_native = os.environ.get(carried.ASKED) == carried.NATIVE or {config.CPU_NAME, config.CPU_FEATURES} != {None}
+if not is_native and (compiled_for := baseline()) is not None:
     config.CPU_NAME = compiled_for.name
     config.CPU_FEATURES = ",".join(f"+{each}" for each in compiled_for.instructions)
 
@@ -71,7 +74,9 @@ class _Progress(event.Listener):
             self._told_at = spent
             ready = sum(bool(one.signatures) for one in _kernels)
             what = f"{ready} of {len(_kernels)} functions are ready after {spent:.0f} s"
-            self.tell(f"compiling for this machine, once for each version: {what}")
+            why = carried.why_not()
+            reason = f"; the package's compiled code is not used: {why}" if why else ""
+            self.tell(f"compiling for this machine, once for each version: {what}{reason}")
 
     def waiting(self) -> None:
         """Say that another process compiles what is needed here."""

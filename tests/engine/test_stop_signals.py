@@ -137,7 +137,7 @@ def test_a_stop_does_not_wait_for_the_compilation_of_all_kernels(tmp_path: Path)
     ran = subprocess.run(
         [sys.executable, "-c", STOPPED_AT_THE_FIRST_COMPILATION, str(tmp_path / "broker.properties"), str(kernels)],
         timeout=STOP_SECONDS,
-        env={**os.environ, carried.ASKED: "1", "NUMBA_CACHE_DIR": str(kernels)},
+        env={**os.environ, carried.ASKED: carried.BASELINE, "NUMBA_CACHE_DIR": str(kernels)},
         capture_output=True,
         text=True,
         check=False,

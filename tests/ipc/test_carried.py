@@ -20,8 +20,15 @@ from ipc.module_names import SOURCES
 
 pytestmark = pytest.mark.skipif(not is_carried(), reason="no library of kernels was made here")
 
-ASK = "import sys; from ipc.compiled import carried; print(carried.library() is not None, 'numba' in sys.modules)"
-SENDS = "import sys; from engine.producer import Producer; print('numba' in sys.modules, 'llvmlite' in sys.modules)"
+ASK = """
+import sys
+from ipc.compiled import carried
+print(carried.library() is not None, 'numba' in sys.modules, carried.why_not(), sep='|')"""
+PRODUCER = """
+import sys
+from engine.producer import Producer
+print('numba' in sys.modules, 'llvmlite' in sys.modules, sep='|')
+"""
 
 
 @pytest.fixture
@@ -41,16 +48,24 @@ def ask(tree: Path, code: str = ASK, **environment: str) -> list[str]:
     command = [sys.executable, "-B", "-c", code]
     home = {**os.environ, "HOME": str(tree), **environment}
     done = subprocess.run(command, cwd=tree, env=home, stdout=subprocess.PIPE, check=True, timeout=120)
-    return done.stdout.decode().split()
+    return done.stdout.decode().strip().split("|")
 
 
 def test_a_process_that_runs_carried_code_loads_no_compiler(tree: Path) -> None:
-    assert ask(tree) == ["True", "False"]
-    assert ask(SOURCES, SENDS) == ["False", "False"]
+    assert ask(tree) == ["True", "False", ""]
+    assert ask(SOURCES, PRODUCER) == ["False", "False"]
 
 
 def test_code_is_compiled_where_that_is_asked_for(tree: Path) -> None:
-    assert ask(tree, **{carried.ASKED: "1"}) == ["False", "False"]
+    assert ask(tree, **{carried.ASKED: "native"}) == ["False", "False", "SLIPSTREAM_COMPILE=native"]
+
+
+def test_a_value_that_nobody_knows_is_refused() -> None:
+    command = [sys.executable, "-m", "tools.cli", "counters", "/tmp"]
+    asked = {**os.environ, carried.ASKED: "1"}
+    ran = subprocess.run(command, cwd=SOURCES, env=asked, capture_output=True, text=True, check=False, timeout=120)
+    said = "slipstream: COMPILE_UNKNOWN: SLIPSTREAM_COMPILE=1: not known; it can be baseline or native, or unset\n"
+    assert (ran.returncode, ran.stderr) == (2, said)
 
 
 @pytest.mark.parametrize("what", ["a source", "a source that is gone", "the library", "half a library", "the list"])
@@ -69,22 +84,24 @@ def test_carried_code_of_anything_else_is_not_taken(tree: Path, what: str) -> No
         library.write_bytes(library.read_bytes()[: library.stat().st_size // 2])
     else:
         (folder / carried.LIST).write_text("{")
-    assert ask(tree) == ["False", "False"]
+    taken, compiler, why = ask(tree)
+    said = {"the list": "its list", "the library": "the file that was made", "half a library": "the file that was made"}
+    assert (taken, compiler) == ("False", "False") and said.get(what, source.name) in why
 
 
 def test_carried_code_of_another_machine_is_not_taken(tree: Path) -> None:
     path = tree / "ipc" / "carried" / carried.LIST
     listed = json.loads(path.read_bytes())
     path.write_text(json.dumps({**listed, "machine": "aarch64"}))
-    assert ask(tree) == ["False", "False"]
+    assert ask(tree) == ["False", "False", "it is for another kind of processor (aarch64)"]
     path.write_text(json.dumps({name: listed[name] for name in listed if name != "library"}))
-    assert ask(tree) == ["False", "False"]
+    assert ask(tree) == ["False", "False", "KeyError: 'library'"]
 
 
 def test_an_older_cpu_takes_none(tree: Path) -> None:
-    older = f"from pathlib import Path; from ipc import machine; machine.CPU_FILE = Path('cpu'); {ASK}"
+    older = f"from pathlib import Path\nfrom ipc import machine\nmachine.CPU_FILE = Path('cpu')\n{ASK}"
     (tree / "cpu").write_text("processor : 0\nflags : fpu sse2 avx\n")
-    assert ask(tree, older) == ["False", "False"]
+    assert ask(tree, older) == ["False", "False", "it is for another kind of processor (x86_64)"]
 
 
 def test_numbers_of_any_kind_are_taken_and_results_are_of_their_kinds() -> None:

@@ -24,7 +24,7 @@ def asked(name: str, folder: Path, **environment: str) -> str:
         text=True,
         timeout=600,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), carried.ASKED: "1", **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), carried.ASKED: carried.BASELINE, **environment},
     )
     assert ran.returncode == 1, ran.stderr
     return ran.stderr.strip().splitlines()[-1]
@@ -54,7 +54,7 @@ def test_without_a_compiler_the_reason_is_its_own_error(tmp_path: Path) -> None:
         text=True,
         check=False,
         timeout=600,
-        env={**os.environ, carried.ASKED: "1", "NUMBA_DISABLE_JIT": "1"},
+        env={**os.environ, carried.ASKED: carried.BASELINE, "NUMBA_DISABLE_JIT": "1"},
         cwd=ROOT,
     )
     assert ran.returncode in (2, 4) and "Traceback" not in ran.stderr, ran.stderr

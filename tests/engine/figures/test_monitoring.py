@@ -129,4 +129,4 @@ def test_the_reference_names_all_that_is_exported(exported: Exported) -> None:
     named = set(re.findall(r"^\| `(rocketmq_\w+)` \|", page, re.MULTILINE))
     samples = {re.sub(r"_(bucket|count|sum)$", "", name) for name in exported.labels.keys() - {"up"}}
     missing = {name for name in samples if not {name, f"{name}_count", f"{name}_sum"} & named}
-    assert not missing, "python -m tools.docs.metric_names > docs/metrics.md"
+    assert not missing, "python -m tools.dev.docs.metric_names > docs/metrics.md"

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ipc.compiled import carried
 from ipc.module_names import PACKAGES, SOURCES
 
 
 def _slipstream(kernels: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tools.cli", *arguments],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(kernels)},
+        env={**os.environ, carried.ASKED: carried.BASELINE, "NUMBA_CACHE_DIR": str(kernels)},
         capture_output=True,
         text=True,
         check=True,

@@ -24,7 +24,7 @@ def main() -> int:
     if why := _why_not():
         print(f"kernels are compiled, and no library is made of them: {why}", file=sys.stderr)
         os.execl(sys.executable, sys.executable, "-m", "tools.cli", "warm")
-    os.environ[carried.ASKED] = "1"
+    os.environ[carried.ASKED] = carried.BASELINE
     with tempfile.TemporaryDirectory(prefix="slipstream-carried-") as scratch:
         os.environ["NUMBA_CACHE_DIR"] = scratch
         from tools.dev.carried.linking import write_library  # numba reads its environment when it is imported

@@ -170,6 +170,8 @@ def _members_of(result: Any) -> list[Any]:
 
 
 def _returned(result: Any, members: Sequence[Any]) -> Iterator[str]:
+    if isinstance(result, types.BaseNamedTuple):
+        raise NoWrapper(f"result {result}: Python would get a tuple without names")
     if not members:
         yield "Py_IncRef(Py_None);"
         yield "return Py_None;"

@@ -1,0 +1,37 @@
+"""What mkdocs calls while it builds the site: adds the pages that do not lie in docs/, and leads links to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files, InclusionLevel
+
+from tools.dev.docs import benchmarks, code_pages, places, texts
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the documents beside the code and the pages made from it; give pages that nobody placed a place."""
+    for uri, path in places.PLACED.items():
+        files.append(File.generated(config, uri, content=texts.read(path)))
+    for uri, made in code_pages.PAGES.items():
+        files.append(File.generated(config, uri, content=made()))
+    for uri, picture in benchmarks.pictures().items():
+        files.append(File.generated(config, uri, content=picture))
+    for file in list(files):
+        if file.src_uri.endswith((".ipynb", ".py")):
+            file.inclusion = InclusionLevel.INCLUDED
+    _place_the_rest(config.nav or [], [file.src_uri for file in files.documentation_pages()])
+    return files
+
+
+def _place_the_rest(nav: list[Any], pages: list[str]) -> None:
+    """Pages that the configuration does not name stand under How-to, behind the others."""
+    named = {uri for entry in nav for part in entry.values() for uri in (part if isinstance(part, list) else [part])}
+    guides = next(entry["How-to"] for entry in nav if "How-to" in entry)
+    guides += sorted(set(pages) - named)
+
+
+def on_page_markdown(markdown: str, page: Any, **_others: Any) -> str:
+    """Turn links and lists of the repository into the site's; mkdocs calls it for each page."""
+    return texts.for_site(markdown, page.file.src_uri)
