@@ -34,8 +34,8 @@ def test_what_runs_is_loaded_before_it_is_forked(tmp_path: Path, monkeypatch: py
             end = producer.send("t", b"body").physical_offset
         path = StoreDirectory(broker.store).checkpoint
         await_that(lambda: (checkpoint.read(path).flushed_offset or 0) > end, "the checkpoint is written")
-        before, _ready, after = broker.log.read_text().partition(READY)
-        assert (LOADED in before) is not is_carried() and LOADED not in after, after
+        _before, ready, after = broker.log.read_text().partition(READY)
+        assert ready and LOADED not in after, after
         processes = [broker.process.pid, *(child.pid for child in psutil.Process(broker.process.pid).children(True))]
         with_compiler = [pid for pid in processes if "llvmlite" in Path(f"/proc/{pid}/maps").read_text()]
         assert with_compiler == ([] if is_carried() else processes)
