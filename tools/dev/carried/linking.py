@@ -23,18 +23,16 @@ HERE = Path(__file__).parent
 OPTIONS = ("-O2", "-Wall", "-shared", "-fPIC", "-s", "-fvisibility=hidden", "-Wl,-Bsymbolic,--build-id=none")
 
 
-def compiler_of_c() -> str:
-    """Return the command that compiles C."""
-    return os.environ.get("CC", "cc")
+def write_library(compiled: Sequence[Compiled], cc: str) -> int:
+    """Write the library and its list where `ipc.compiled.carried` finds them; return the library's bytes.
 
-
-def write_library(compiled: Sequence[Compiled]) -> int:
-    """Write the library and its list where `ipc.compiled.carried` finds them; return the library's bytes."""
+    `cc` is the command that compiles C.
+    """
     by_name: dict[str, Entry] = {}
     for each in compiled:
         by_name.setdefault(each.name, Entry(each.name)).forms.append(each.form)
     entries = [by_name[name] for name in sorted(by_name)]
-    library = _linked([each.code for each in compiled], entries)
+    library = _linked([each.code for each in compiled], entries, cc)
     modules = {SOURCES / (entry.name.rpartition(".")[0].replace(".", "/") + ".py") for entry in entries}
     files = {file.relative_to(SOURCES).as_posix() for module in modules for file in files_of(module)}
     listed = {
@@ -51,7 +49,7 @@ def write_library(compiled: Sequence[Compiled]) -> int:
     return len(library)
 
 
-def _linked(codes: Sequence[bytes], entries: Sequence[Entry]) -> bytes:
+def _linked(codes: Sequence[bytes], entries: Sequence[Entry], cc: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="slipstream-link-") as directory:
         scratch = Path(directory)
         parts = [(HERE / "carried.c").read_text(), text_of(entries), (HERE / "module.c").read_text()]
@@ -60,6 +58,6 @@ def _linked(codes: Sequence[bytes], entries: Sequence[Entry]) -> bytes:
         for name, code in zip(objects, codes, strict=True):
             (scratch / name).write_bytes(code)
         includes = [f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]
-        command = [compiler_of_c(), *OPTIONS, *includes, "-o", LIBRARY, "carried.c", *objects]
+        command = [cc, *OPTIONS, *includes, "-o", LIBRARY, "carried.c", *objects]
         subprocess.run(command, check=True, cwd=scratch, timeout=600)
         return (scratch / LIBRARY).read_bytes()

@@ -38,6 +38,8 @@ def compile_all() -> list[Compiled]:
         warm_up(from_mapping({"regionPath": scratch, "storePathRootDir": scratch}), verification=True)
     forms = []
     for kernel in compiler.kernels():
+        if kernel.stats.cache_hits:
+            raise RuntimeError(f"{kernel.py_func.__qualname__} was loaded: only what is compiled here can be linked")
         name = f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}"
         forms += [_form(name, result) for result in kernel.overloads.values() if _can_be_called(result)]
     return forms
