@@ -135,6 +135,7 @@ class Installed:
             "mappedFileSizeCommitLog": 1 << 23,
             "metricsPromExporterPort": 0,
             "diskSpaceWarningLevelRatio": 100,
+            "diskSpaceCleanForciblyRatio": 100,
             **keys,
         }
         (directory / "broker.properties").write_text("".join(f"{key}={value}\n" for key, value in own.items()))

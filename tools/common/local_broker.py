@@ -122,6 +122,7 @@ class LocalBroker:
             "storePathRootDir": self.store,
             "metricsPromExporterPort": 0,
             "diskSpaceWarningLevelRatio": 100,  # whose disk it is decides: a guest on a machine uses what there is
+            "diskSpaceCleanForciblyRatio": 100,
             **keys,
         }
         properties = directory / "broker.properties"

@@ -17,7 +17,8 @@ def test_a_pair_is_backed_up_restored_and_upgraded(tmp_path: Path, monkeypatch: 
     instead = {
         "slipstream produce": "slipstream produce --timeout 120", "10911": master, "10912": master + 1,
         "10921": free_port(), "mappedFileSizeCommitLog=16777216": (
-            "mappedFileSizeCommitLog=16777216\nslaveTimeout=60000\nhaHousekeepingInterval=120000"
+            "mappedFileSizeCommitLog=16777216\nslaveTimeout=60000\nhaHousekeepingInterval=120000\n"
+            "diskSpaceWarningLevelRatio=100\ndiskSpaceCleanForciblyRatio=100"
         ),
     }  # fmt: skip
     with commands_in_path(monkeypatch, tmp_path), Session("run-it.md", tmp_path, instead) as session:

@@ -51,7 +51,8 @@ def test_a_synchronous_pair(directory: Path) -> None:
     patiently = {  # a page's reader has a machine to himself
         "slipstream produce": "slipstream produce --timeout 120",
         "mappedFileSizeCommitLog=16777216": (
-            "mappedFileSizeCommitLog=16777216\nslaveTimeout=60000\nhaHousekeepingInterval=120000"
+            "mappedFileSizeCommitLog=16777216\nslaveTimeout=60000\nhaHousekeepingInterval=120000\n"
+            "diskSpaceWarningLevelRatio=100\ndiskSpaceCleanForciblyRatio=100"
         ),
     }
     instead = {"10911": master, "10912": master + 1, "10921": slave, **patiently}
