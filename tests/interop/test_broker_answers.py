@@ -159,6 +159,7 @@ SET = {
     "brokerName", "brokerId", "brokerIP1", "brokerIP2", "bindAddress", "listenPort", "haListenPort", "namesrvAddr",
     "storePathRootDir", "storePathCommitLog", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue",
     "maxHashSlotNum", "maxIndexNum", "maxMessageSize", "diskMaxUsedSpaceRatio", "diskSpaceWarningLevelRatio",
+    "diskSpaceCleanForciblyRatio",
     "haMasterAddress", "registerNameServerPeriod", "metricsExporterType", "metricsPromExporterHost",
     "metricsPromExporterPort", "timerWheelEnable",  # ours has no wheel, and says so
 }  # fmt: skip
