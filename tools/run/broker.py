@@ -9,8 +9,7 @@ import click
 
 from ipc.extras import require_arrow
 from tools.common.given_path import GivenPath
-from tools.run.ready_line import announce
-from tools.run.service_manager import ServiceManager
+from tools.run.readiness import ServiceManager, announce
 from tools.run.serving_commands import START_SECONDS
 
 if TYPE_CHECKING:

@@ -218,8 +218,7 @@ def _entrance(allowed: AllowList | None, host: str) -> Callable[[str], bool]:
 
 
 def _say_ready(server: Any, token: str | None) -> None:
-    from tools.run.ready_line import announce
-    from tools.run.service_manager import ServiceManager
+    from tools.run.readiness import ServiceManager, announce
 
     what = f"Flight of {server.broker_name} at {server.location}"
     announce(f"ready: {what}, process {os.getpid()}" + (f", token {token}" if token else ""))

@@ -91,8 +91,7 @@ def _load_all(tables: Tables, request: Request, as_json: bool) -> None:
 def _follow(tables: Tables, request: Request, store: Sequence[str], every_s: float, as_json: bool) -> None:
     """Load until a signal to stop; a commit under way is finished."""
     from engine.net import log_lines
-    from tools.run.ready_line import announce
-    from tools.run.service_manager import ServiceManager
+    from tools.run.readiness import ServiceManager, announce
 
     stopped = threading.Event()
     handle_stop_signals(lambda _number, _frame: stopped.set())

@@ -91,8 +91,7 @@ def namesrv(
     from engine.settings.name_server_keys import log_settings_of
 
     how = server_tls(written.get("tls_server_mode", TlsMode.PERMISSIVE), written.get("tls_config_file"))
-    from tools.run.namesrv import serve  # slow to load: what stops a start is reported before
-    from tools.run.namesrv_file import NameServerFile
+    from tools.run.namesrv import NameServerFile, serve  # slow to load: what stops a start is reported before
 
     flags = {"order_message_enable": order_message_enable, "support_acting_master": support_acting_master}
     lists = (written.get(f"{who}_allow_list") for who in ("remoting", "admin", "register"))

@@ -21,7 +21,7 @@ from tests.harness.service_manager import listening
 from tools.cli import run_command
 from tools.common.local_broker import free_port
 from tools.run.init import SHOWN
-from tools.run.service_manager import ServiceManager
+from tools.run.readiness import ServiceManager
 from tools.run.service_unit import unit_text
 
 SECONDS = 180.0

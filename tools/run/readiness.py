@@ -1,5 +1,6 @@
-"""What a service manager hears of a broker: that it is ready, and that it still turns. systemd's protocol, sd_notify.
+"""Tells who started a server that it serves: the line `ready:` for its caller, sd_notify for a service manager.
 
+A closed output does not stop the server. A service manager hears that the server is ready, and that it still turns.
 Nothing is said where $NOTIFY_SOCKET names no socket. A manager that does not listen holds nobody up.
 """
 
@@ -7,12 +8,25 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 
+import click
+
 NS_PER_US = 1000
 BEATS = 3  # in the time after which the manager would end us
+
+
+def announce(line: str) -> None:
+    """Print a line to standard output; do nothing where its terminal or reader has gone."""
+    try:
+        click.echo(line)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # what is left of the line is not tried again at the exit
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 class ServiceManager:
