@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from engine.board.cursors import FRONTS, SPARE_ROLES, Board, BrokerState
 from engine.board.failures import STUCK_MAX, Failures, exit_text, first_line, is_passing, needs_no_traceback
 from engine.role import Role, enter_child, run_role
-from engine.settings import affinity, time_slice
+from engine.settings import cpus
 from ipc import descriptors, waiting
 from ipc.clock import monotonic_ms
 from ipc.counters import Cursor
@@ -131,8 +131,8 @@ class Children:
         """Do all that a forked child does; return its exit code."""
         try:
             stopping = enter_child(child.name, parent)
-            affinity.apply(self._cpus, child.name)
-            time_slice.apply(child.name)
+            cpus.hold_to_cpus(self._cpus, child.name)
+            cpus.ask_for_short_slices(child.name)
             role = child.open_role()
             log.debug("%s serves", child.name)
             run_role(role, self._board.heartbeats[child.name], stopping)

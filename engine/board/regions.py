@@ -18,7 +18,7 @@ from typing import Any
 
 from engine.board import addresses, rival_note, role_request
 from engine.errors import StartRefused
-from engine.settings import affinity, replication, tls_file
+from engine.settings import cpus, replication, tls_file
 from engine.settings.config import BrokerConfig
 from engine.settings.tls_mode import TlsMode
 from ipc.module_names import version_here
@@ -147,7 +147,7 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
             "defaultTopicQueueNums": config.default_topic_queue_nums,
             "ringSizeInBytes": config.ring_bytes,
             "maxProducers": config.producers_max,
-            "syncCpu": affinity.sync_cpu(config.affinity),
+            "syncCpu": cpus.sync_cpu(config.affinity),
             "regionId": config.region_id,
             "traceOn": config.trace_on,
             "enableLmq": config.enable_lmq,

@@ -14,7 +14,7 @@ import pytest
 
 from engine.board.cursors import Board, Serving
 from engine.settings.config import from_mapping
-from engine.settings.time_slice import PROMPT_NS, scheduling
+from engine.settings.cpus import PROMPT_NS, scheduling
 from engine.supervisor import YIELDING_NICENESS, Supervisor
 from ipc import waiting
 from store.files.directory import StoreDirectory

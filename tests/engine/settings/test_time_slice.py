@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.settings import time_slice
-from engine.settings.time_slice import PROMPT_NS, scheduling
+from engine.settings import cpus
+from engine.settings.cpus import PROMPT_NS, scheduling
 
 APPLY = """
 import sys
-from engine.settings import time_slice
-time_slice.SYS_SETATTR = int(sys.argv[2] or time_slice.SYS_SETATTR)
-time_slice.apply(sys.argv[1])
-print(*time_slice.scheduling())
+from engine.settings import cpus
+cpus.SYS_SETATTR = int(sys.argv[2] or cpus.SYS_SETATTR)
+cpus.ask_for_short_slices(sys.argv[1])
+print(*cpus.scheduling())
 """
 NO_SUCH_CALL = "1000000"
 
@@ -26,7 +26,7 @@ def _applied(role: str, call: str = "") -> tuple[int, ...]:
     """(policy, slice) of a process that asked as a role."""
     ran = subprocess.run(
         [sys.executable, "-c", APPLY, role, call],
-        cwd=Path(time_slice.__file__).parents[2],
+        cwd=Path(cpus.__file__).parents[2],
         check=True,
         timeout=120,
         capture_output=True,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.settings.affinity import cpus_of, parse_cpus
+from engine.settings.cpus import cpus_of, parse_cpus
 
 
 @pytest.mark.parametrize(
