@@ -16,7 +16,7 @@ from spark_bridge.options.value_types import holds
 from spark_bridge.records.columns import BODY_COLUMNS
 from spark_bridge.records.damage import error_text
 from spark_bridge.records.decoders import decoded_bodies
-from spark_bridge.records.json_values import is_made
+from spark_bridge.records.formats.json_values import is_made
 from store.errors import MalformedData
 
 _DECODING = frozenset(name.lower() for name in DECODE_OPTION_NAMES)

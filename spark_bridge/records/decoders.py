@@ -26,12 +26,12 @@ from spark_bridge.options.protobuf_types import MessageType
 from spark_bridge.options.rows import AVRO, JSON, RowOptions
 from spark_bridge.options.value_types import TIMESTAMP, holds
 from spark_bridge.options.zones import UTC_NAME, task_zone, zone_of
-from spark_bridge.records.avro_bodies import avro_reader
 from spark_bridge.records.bodies import note
-from spark_bridge.records.json_values import is_made, made, read_as, rewritten
-from spark_bridge.records.protobuf_bodies import protobuf_reader, refusal
+from spark_bridge.records.formats.avro_bodies import avro_reader
+from spark_bridge.records.formats.json_values import is_made, made, read_as, rewritten
+from spark_bridge.records.formats.protobuf_bodies import protobuf_reader, refusal
+from spark_bridge.records.formats.wire_form import Bad, framed, message_indexes
 from spark_bridge.records.records import Records
-from spark_bridge.records.wire_form import Bad, framed, message_indexes
 from spark_bridge.registry.answers import JSON as JSON_SCHEMA
 from spark_bridge.registry.errors import RegistryError, SchemaUnknown, SchemaUnusable
 from spark_bridge.registry.place import RegistryPlace

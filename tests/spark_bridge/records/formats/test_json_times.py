@@ -17,7 +17,7 @@ from spark_bridge.flight.request import ScanRequest
 from spark_bridge.options.rows import RowOptions, parse_row_options
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.options.zones import local_zone, zone_of
-from spark_bridge.records import time_texts
+from spark_bridge.records.formats import time_texts
 from spark_bridge.scanning import scan
 from spark_bridge.split.splits import Selection, plan
 from tests.spark_bridge.flights import FlightProcess

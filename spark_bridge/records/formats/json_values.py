@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_bridge.options.value_types import LOCAL_TIMESTAMP, TEXT, TIMESTAMP, holds
-from spark_bridge.records.time_texts import days_of, local_micros_of, micros_of
+from spark_bridge.records.formats.time_texts import days_of, local_micros_of, micros_of
 
 KEY, VALUE = "key", "value"
 _DAY = r"(?:19|20)\d\d-\d\d-\d\d"

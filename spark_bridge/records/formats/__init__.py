@@ -1,0 +1,1 @@
+"""Bodies in Avro, JSON and Protobuf as values of Arrow's types, apart from the records that carry them."""
