@@ -38,7 +38,8 @@ from engine.protocol.clients.pull_offsets import PullOffsets
 from engine.protocol.naming.registration import Learned
 from engine.protocol.remoting.codes import KINDS, RequestCode, RequestKind
 from engine.protocol.remoting.frame import RemotingCommand
-from engine.remoting.desks.administration import Administration
+from engine.remoting.desks.admin.administration import Administration
+from engine.remoting.desks.admin.shown_settings import settings_of
 from engine.remoting.desks.client_desk import ClientDesk
 from engine.remoting.desks.front_tables import SUBSCRIPTIONS, FrontTables
 from engine.remoting.desks.offset_desk import OffsetDesk
@@ -46,7 +47,6 @@ from engine.remoting.desks.parts import Part, PartContext, SharedClients
 from engine.remoting.desks.queries import Queries
 from engine.remoting.desks.rivals import Rivals
 from engine.remoting.desks.service_part import ServicePart
-from engine.remoting.desks.shown_settings import settings_of
 from engine.remoting.desks.topic_making import TopicMaking
 from engine.remoting.files.broker_files import BrokerFiles
 from engine.remoting.files.journal_taking import take_journal

@@ -9,8 +9,8 @@ from __future__ import annotations
 from engine.protocol.remoting.answers import Json, Refused, body_of, given
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
-from engine.remoting.desks.admin_part import QUEUES_MAX, AdminPart, AdminShared
-from engine.remoting.desks.online import Member
+from engine.remoting.desks.admin.admin_part import QUEUES_MAX, AdminPart, AdminShared
+from engine.remoting.desks.admin.online import Member
 from engine.remoting.desks.parts import PartContext
 
 CLIENTS_MAX = 20_000

@@ -23,7 +23,7 @@ from engine.protocol.remoting.answers import (
 )
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
-from engine.remoting.desks.admin_part import QUEUES_MAX, AdminPart, AdminShared
+from engine.remoting.desks.admin.admin_part import QUEUES_MAX, AdminPart, AdminShared
 from engine.remoting.desks.parts import PartContext
 from store.reading.queue_view import QueueEntry
 from store.tables.fastjson import INT32_MAX, INT32_MIN, INT64_MAX

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.protocol.broker.admin_bodies import MessageQueue
-from engine.remoting.desks.broker_stats import BrokerStats
-from engine.remoting.desks.online import Online
+from engine.remoting.desks.admin.broker_stats import BrokerStats
+from engine.remoting.desks.admin.online import Online
 from engine.remoting.desks.parts import Part, PartContext
 from engine.remoting.desks.store_view import StoreView
 from engine.remoting.loop.work_pool import WorkPool

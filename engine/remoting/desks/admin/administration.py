@@ -10,16 +10,16 @@ import logging
 from engine.figures.series import Shown
 from engine.protocol.clients.protection import EVERY_MS, SlowGroups
 from engine.protocol.remoting.answers import Json
-from engine.remoting.desks.admin_orders import AdminOrders
-from engine.remoting.desks.admin_part import AdminPart, AdminShared
-from engine.remoting.desks.broker_stats import BrokerStats
-from engine.remoting.desks.client_metrics import ClientMetrics
-from engine.remoting.desks.client_overview import ClientOverview
-from engine.remoting.desks.client_reports import ClientReports
-from engine.remoting.desks.front_totals import FrontTotals
-from engine.remoting.desks.online import Online
+from engine.remoting.desks.admin.admin_orders import AdminOrders
+from engine.remoting.desks.admin.admin_part import AdminPart, AdminShared
+from engine.remoting.desks.admin.broker_stats import BrokerStats
+from engine.remoting.desks.admin.client_metrics import ClientMetrics
+from engine.remoting.desks.admin.client_overview import ClientOverview
+from engine.remoting.desks.admin.client_reports import ClientReports
+from engine.remoting.desks.admin.front_totals import FrontTotals
+from engine.remoting.desks.admin.online import Online
+from engine.remoting.desks.admin.queue_reports import QueueReports
 from engine.remoting.desks.parts import Part, PartContext
-from engine.remoting.desks.queue_reports import QueueReports
 from engine.remoting.desks.store_view import StoreView
 from engine.remoting.loop.work_pool import WorkPool
 from ipc.clock import monotonic_ms, wall_ms

@@ -14,7 +14,7 @@ from engine.protocol.remoting.answers import Refused, given, shown
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.store.stats_items import Stats
-from engine.remoting.desks.admin_part import AdminPart, AdminShared
+from engine.remoting.desks.admin.admin_part import AdminPart, AdminShared
 from engine.remoting.desks.parts import PartContext
 from ipc import waiting
 from store.names import CONSUMER_OFFSETS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.board.cursors import Board
-from engine.remoting.desks.broker_stats import BrokerStats
+from engine.remoting.desks.admin.broker_stats import BrokerStats
 from ipc import waiting
 from store.files.pointer import COUNTERS_FILE
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.board import live_settings
 from engine.board.cursors import Board
-from engine.remoting.desks.shown_settings import settings_of
+from engine.remoting.desks.admin.shown_settings import settings_of
 from engine.settings.config import from_mapping
 
 EXPORTED = (  # by mqadmin's exportConfigs; that of 4.9 ends in an exception where one is missing

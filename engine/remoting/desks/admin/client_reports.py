@@ -24,8 +24,8 @@ from engine.protocol.remoting.answers import (
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import ONEWAY_FLAG, RemotingCommand
 from engine.protocol.tables.consumer_offsets import NoRoom
-from engine.remoting.desks.admin_part import AdminPart, AdminShared
-from engine.remoting.desks.online import Member
+from engine.remoting.desks.admin.admin_part import AdminPart, AdminShared
+from engine.remoting.desks.admin.online import Member
 from engine.remoting.desks.parts import PartContext
 from store.errors import InvalidMessage, MalformedData
 from store.message.host import parse_message_id

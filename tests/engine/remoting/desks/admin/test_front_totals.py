@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from engine.figures.counted import COMMITTED, Counts
-from engine.remoting.desks import front_totals
-from engine.remoting.desks.front_totals import FrontTotals
+from engine.remoting.desks.admin import front_totals
+from engine.remoting.desks.admin.front_totals import FrontTotals
 from engine.remoting.links.front_links import FrontLinks
 
 

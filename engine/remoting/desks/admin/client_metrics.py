@@ -25,9 +25,9 @@ from engine.protocol.clients.lag import Consuming, Lag, QueueLook, Tables, consu
 from engine.protocol.clients.members import Member
 from engine.protocol.remoting.answers import Refused
 from engine.protocol.remoting.versions import version_name
-from engine.remoting.desks.admin_part import AdminShared
-from engine.remoting.desks.front_totals import FrontTotals
-from engine.remoting.desks.message_sizes import MessageSizes
+from engine.remoting.desks.admin.admin_part import AdminShared
+from engine.remoting.desks.admin.front_totals import FrontTotals
+from engine.remoting.desks.admin.message_sizes import MessageSizes
 from engine.remoting.desks.parts import PartContext
 from engine.remoting.desks.store_view import StoreView
 from engine.settings.store_parts import kinds_of
