@@ -41,10 +41,11 @@ ROOMS = (
      " < upkeep | put | manifest < verify < repair"),
     ("engine", "protocol.remoting < errors < protocol.access | protocol.ha | protocol.tables | protocol.store"
      " < protocol.naming | protocol.broker | protocol.clients | protocol.sending | protocol.pulling | protocol.services"
-     " < settings < board < net | rings | role < figures | keeping | producer | replication | writer"
+     " < settings < board < net | rings | role < figures | keeping | producer | replication | writer < figures.live"
      " < remoting.loop | remoting.sockets < remoting.links | remoting.files | remoting.peers < remoting.desks"
      " < remoting.desks.admin < remoting < services"
-     " < front.frames < front.connections < front.sends | front.pulls < front < children | warm | role_change | store_opening | reload < supervisor"),
+     " < front.frames < front.connections < front.sends | front.pulls < front"
+     " < children | warm | role_change | store_opening | reload < supervisor"),
     ("spark_bridge", "registry < options | worker_process < split | user_errors | catalogue | java_home | spark_home"
      " < replica < records.formats < records < columnar < plan < stream | tables | sink < flight < source < placed"
      " < sealed < driver | kernels < scanning < sql | lake < ."),

@@ -15,7 +15,7 @@ from textual.containers import Container
 from textual.events import Resize
 from textual.widgets import Input, Static
 
-from engine.figures.live import LiveBroker, Look
+from engine.figures.live.broker import LiveBroker, Look
 from ipc.clock import monotonic_ms
 from ipc.errors import IpcError
 from store.errors import NoBroker, StoreError

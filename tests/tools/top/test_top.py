@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 
 from engine.board.cursors import Board
-from engine.figures.live import LiveBroker
+from engine.figures.live.broker import LiveBroker
 from engine.producer import Producer
 from store.reading import extent
 from tests.harness.conditions import SECONDS, await_that

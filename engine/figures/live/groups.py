@@ -17,8 +17,8 @@ from engine.board.client_table import LOW_HALF
 from engine.board.name_rows import texts_of
 from engine.board.offset_rows import NONE, OffsetRow
 from engine.board.queue_ends import NO_SLOT
-from engine.figures.live_queues import LiveQueues
-from engine.figures.window import Window
+from engine.figures.live.queues import LiveQueues
+from engine.figures.live.window import Window
 from ipc.arrays import Words
 
 Doubles = npt.NDArray[np.float64]

@@ -22,10 +22,10 @@ from engine.figures import ha_status
 from engine.figures.client_status import FrontStatus, fronts_of
 from engine.figures.finding import Finding
 from engine.figures.ha_status import BROKER_STATES, HaStatus
-from engine.figures.live_groups import GroupFigures, LiveGroups, QueueLag
-from engine.figures.live_queues import LiveQueues, LiveTopics, TopicFigures
-from engine.figures.live_rings import LiveRings, PutTimes, RingFigures
-from engine.figures.live_roles import LiveRoles, RoleFigures
+from engine.figures.live.groups import GroupFigures, LiveGroups, QueueLag
+from engine.figures.live.queues import LiveQueues, LiveTopics, TopicFigures
+from engine.figures.live.rings import LiveRings, PutTimes, RingFigures
+from engine.figures.live.roles import LiveRoles, RoleFigures
 from engine.protocol.ha.rates import HaSample
 from engine.protocol.store.put_rates import Rate, Sample, rate
 from ipc.clock import monotonic_ms

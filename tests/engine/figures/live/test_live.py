@@ -10,10 +10,11 @@ from engine.board import client_table
 from engine.board.client_table import ClientJournal
 from engine.board.queue_ends import QueueEnds
 from engine.board.topic_table import TopicTable
-from engine.figures import live, live_groups
-from engine.figures.live import LagCurves, Paced
-from engine.figures.live_groups import GroupFigures, LiveGroups, QueueLag
-from engine.figures.live_queues import LiveQueues
+from engine.figures.live import broker
+from engine.figures.live import groups as live_groups
+from engine.figures.live.broker import LagCurves, Paced
+from engine.figures.live.groups import GroupFigures, LiveGroups, QueueLag
+from engine.figures.live.queues import LiveQueues
 from engine.protocol.ha.rates import HaSample, SlotSample
 
 
@@ -88,7 +89,7 @@ class Clock:
 
 def test_what_costs_much_is_read_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, reads, cost_ns = Clock(), list[int](), 1_000_000
-    monkeypatch.setattr(live, "time", clock)
+    monkeypatch.setattr(broker, "time", clock)
 
     def take() -> int:
         reads.append(len(reads))
@@ -97,7 +98,7 @@ def test_what_costs_much_is_read_seldom(monkeypatch: pytest.MonkeyPatch) -> None
 
     paced = Paced(0)
     assert [paced.of(take, at_once=False) for _ in range(4)] == [1, 2, 2, 2], "the first reading is not counted"
-    clock.now_ns += int(cost_ns / live.SHARE) - 1
+    clock.now_ns += int(cost_ns / broker.SHARE) - 1
     assert paced.of(take, at_once=False) == 2
     clock.now_ns += 1
     assert paced.of(take, at_once=False) == 3, "once it is paid for"

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.board.queue_ends import QueueEnds
 from engine.board.topic_table import TopicSum, TopicTable
-from engine.figures.window import Window
+from engine.figures.live.window import Window
 from ipc.arrays import Words
 
 
