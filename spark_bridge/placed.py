@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ipc.host_port import host_port
-from spark_bridge.flight.anywhere import RemoteSplit, plan_anywhere, read_anywhere
+from spark_bridge.flight.remote.anywhere import RemoteSplit, plan_anywhere, read_anywhere
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.spark_schema import json_schema, settled

@@ -111,7 +111,7 @@ def _remote(
     read: ReadOptions, columns: Sequence[str] | None, zero_copy: bool, row_filter: RowFilter | None
 ) -> pa.RecordBatchReader:
     """The same through the Flight servers that the paths name, or in place where `replicaPath` is a replica."""
-    from spark_bridge.flight.anywhere import plan_anywhere, read_anywhere  # gRPC is for those who need it
+    from spark_bridge.flight.remote.anywhere import plan_anywhere, read_anywhere  # gRPC is for those who need it
 
     assert read.flights is not None
     if zero_copy:

@@ -107,7 +107,7 @@ class RocketMQSource(DataSource):
     def _append(self) -> Any:
         """Return what brings a task's rows to a log: that of its own host, or one behind a Flight server."""
         if is_flight(self.options.get("path", "")):
-            from spark_bridge.flight.put_client import append
+            from spark_bridge.flight.remote.put_client import append
         else:
             from spark_bridge.sink.append import append
         return append
@@ -123,7 +123,7 @@ class RocketMQSource(DataSource):
                 _refuse_two_lists(read, schema)
                 if read.flights is None:
                     return RocketMQStreamReader(schema, options)
-                from spark_bridge.flight.stream_reader import RemoteStreamReader
+                from spark_bridge.flight.remote.stream_reader import RemoteStreamReader
 
                 return RemoteStreamReader(schema, options)
         except Exception as error:
@@ -150,7 +150,7 @@ class RocketMQReader(DataSourceReader):
 
         if self.options.flights is None:
             return [InputPartition(split) for split in plan_read(self.options)]
-        from spark_bridge.flight.anywhere import plan_anywhere
+        from spark_bridge.flight.remote.anywhere import plan_anywhere
 
         planned = plan_anywhere(self.options.flights, self.column_names, self.rows, self.value_schema)
         return [InputPartition(split) for split in planned]
@@ -161,7 +161,7 @@ class RocketMQReader(DataSourceReader):
         if partition.value is None:
             return
         if self.options.flights is not None:
-            from spark_bridge.flight.anywhere import read_anywhere
+            from spark_bridge.flight.remote.anywhere import read_anywhere
 
             yield from read_anywhere(partition.value, self.arrow_schema)
         else:
@@ -192,7 +192,7 @@ def _schema(options: ReadOptions) -> StructType:
 def _table_reader(schema: StructType, options: ReadOptions) -> TableReader:
     if options.flights is None:
         return TableReader(schema, options)
-    from spark_bridge.flight.table_reader import RemoteTableReader  # gRPC is for those who need it
+    from spark_bridge.flight.remote.table_reader import RemoteTableReader  # gRPC is for those who need it
 
     return RemoteTableReader(schema, options)
 

@@ -47,8 +47,8 @@ ROOMS = (
      " < front.frames < front.connections < front.sends | front.pulls < front"
      " < children | warm | role_change | store_opening | reload < supervisor"),
     ("spark_bridge", "registry < options | worker_process < split | user_errors | catalogue | java_home | spark_home"
-     " < replica < records.formats < records < columnar < plan < stream | tables | sink < flight < source < placed"
-     " < sealed < driver | kernels < scanning < sql | lake < ."),
+     " < replica < records.formats < records < columnar < plan < stream | tables | sink < flight < flight.remote"
+     " < source < placed < sealed < driver | kernels < scanning < sql | lake < ."),
     ("tools", "common | dev.packaging < client < admin | log | run | show | dev.bench.bed < demo | doctor | replica"
      " | debug | top | dev.bench.works < dev.bench | dev.cluster | web.state < web.views < web < ."
      " < dev.docs | dev.carried"),

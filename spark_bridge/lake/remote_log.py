@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from spark_bridge.flight.anywhere import read_anywhere, split_anywhere
 from spark_bridge.flight.questions import told_options
 from spark_bridge.flight.reader_decoding import decodes_here, undecoded
-from spark_bridge.flight.remote_tails import RemoteStores
+from spark_bridge.flight.remote.anywhere import read_anywhere, split_anywhere
+from spark_bridge.flight.remote.remote_tails import RemoteStores
 from spark_bridge.lake.local_log import LocalLog
 from spark_bridge.lake.progress import QueueAt
 from spark_bridge.options.flights import Flights

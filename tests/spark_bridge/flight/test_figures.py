@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import Observation, SparkSession
 
 import spark_bridge
-from spark_bridge.flight.anywhere import plan_anywhere, read_anywhere
 from spark_bridge.flight.errors import OtherBroker
+from spark_bridge.flight.remote.anywhere import plan_anywhere, read_anywhere
 from spark_bridge.options.flights import Flights
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.columns import IN_PLACE, READING_COLUMN, arrow_schema, columns_of

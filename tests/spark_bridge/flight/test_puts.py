@@ -15,13 +15,14 @@ from pyarrow import flight
 from pyspark.sql import SparkSession
 
 import spark_bridge
-from spark_bridge.flight import client, put_client, puts
+from spark_bridge.flight import client, puts
 from spark_bridge.flight import server as server_module
 from spark_bridge.flight.access import bearer
 from spark_bridge.flight.client import RemoteStore
 from spark_bridge.flight.errors import InvalidPut, MayNotWrite, NotLetIn, NotWritable, PutInterrupted, ServerUnreachable
-from spark_bridge.flight.put_client import append as put
 from spark_bridge.flight.puts import MESSAGES, Put, parsed
+from spark_bridge.flight.remote import put_client
+from spark_bridge.flight.remote.put_client import append as put
 from spark_bridge.flight.server import Writers
 from spark_bridge.flight.streams import Limits
 from spark_bridge.options.flights import Flights

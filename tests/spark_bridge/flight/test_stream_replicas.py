@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import spark_bridge
 from engine.producer import Producer
-from spark_bridge.flight.put_client import append as put
+from spark_bridge.flight.remote.put_client import append as put
 from spark_bridge.flight.server import Writers
 from spark_bridge.options.flights import Flights
 from spark_bridge.records.columns import IN_PLACE

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from spark_bridge.flight import client, followed, remote_tails
+from spark_bridge.flight import client, followed
 from spark_bridge.flight.client import RemoteStore
 from spark_bridge.flight.errors import FlightError, NotLetIn, ServerUnreachable, TicketBehind, TopicNotServed
 from spark_bridge.flight.questions import STREAM_ACTION, VERSION, Question, parsed
-from spark_bridge.flight.stream_reader import RemoteStreamReader
+from spark_bridge.flight.remote import remote_tails
+from spark_bridge.flight.remote.stream_reader import RemoteStreamReader
 from spark_bridge.flight.streams import Limits
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.names import UnknownTopic

@@ -373,7 +373,7 @@ def test_a_server_that_is_killed_in_between_is_followed_by_another(
 
 def spark_free(options: dict[str, str]) -> list[Row]:
     """What Spark's driver would read."""
-    from spark_bridge.flight.table_reader import RemoteTableReader
+    from spark_bridge.flight.remote.table_reader import RemoteTableReader
 
     parsed = parse_options({name: text for name, text in options.items() if text})
     reader = RemoteTableReader(table_schema(parsed.table or "", parsed.columns), parsed)

@@ -14,9 +14,10 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_bridge
-from spark_bridge.flight import anywhere, client
-from spark_bridge.flight.anywhere import RemoteSplit, plan_anywhere, read_anywhere
+from spark_bridge.flight import client
 from spark_bridge.flight.errors import ServerUnreachable
+from spark_bridge.flight.remote import anywhere
+from spark_bridge.flight.remote.anywhere import RemoteSplit, plan_anywhere, read_anywhere
 from spark_bridge.flight.served import Opened
 from spark_bridge.options.flights import Flights
 from spark_bridge.options.values import InvalidOption

@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from spark_bridge.flight.anywhere import RemoteSplit, read_anywhere, split_anywhere
 from spark_bridge.flight.questions import told_options
 from spark_bridge.flight.reader_decoding import decodes_here, undecoded
-from spark_bridge.flight.remote_tails import RemoteStores
+from spark_bridge.flight.remote.anywhere import RemoteSplit, read_anywhere, split_anywhere
+from spark_bridge.flight.remote.remote_tails import RemoteStores
 from spark_bridge.options.flights import Flights
 from spark_bridge.records.spark_schema import json_schema
 from spark_bridge.stream.plan import Task
