@@ -21,7 +21,7 @@ from spark_bridge.split.splits import QueueSplit
 from spark_bridge.stream import tail
 from tests.spark_bridge.stores import read_rows
 from tools.dev.bench.bed.sparse_store import RECORDS_A_SEGMENT, SparseStore, topic_name
-from tools.dev.bench.works import planning
+from tools.dev.bench.works.reads import planning
 
 COUNT = 2000  # of segments, and of queues
 FEW = 100  # opens, listings and maps that do not grow with the store

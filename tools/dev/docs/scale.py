@@ -16,7 +16,7 @@ from spark_bridge.split.leases import LEASES_HELD_MAX
 from spark_bridge.stream.tail import MAPPED_MAX
 from store.upkeep.leases import LEASES_MAX, RENEWED_EACH
 from tools.dev.bench import ledger
-from tools.dev.bench.works import planning, scale_costs
+from tools.dev.bench.works.reads import planning, scale_costs
 from tools.dev.docs.benchmarks import KEPT
 from tools.dev.docs.tables import table
 

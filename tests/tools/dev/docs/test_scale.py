@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tools.dev.bench import ledger
-from tools.dev.bench.works import planning, scale_costs
+from tools.dev.bench.works.reads import planning, scale_costs
 from tools.dev.docs import scale
 from tools.dev.docs.benchmarks import KEPT
 from tools.dev.docs.places import ROOT

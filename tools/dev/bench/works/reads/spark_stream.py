@@ -1,6 +1,6 @@
 """Spark streams: how long a micro-batch takes beside a producer of 1,000 messages/s, and how fast a backlog is read.
 
-    python -m tools.dev.bench.works.spark_stream [--seconds 30] [--mib 768] [--repeat 3]
+    python -m tools.dev.bench.works.reads.spark_stream [--seconds 30] [--mib 768] [--repeat 3]
 
 A batch's latency is Spark's own triggerExecution: planning, both writes to the checkpoint, the tasks. The first
 batches of a query are not counted: they load classes. The backlog's rows a second count the whole query, from `start()`
@@ -58,7 +58,7 @@ def produce(store: str) -> None:
 @contextmanager
 def producing(store: Path) -> Iterator[None]:
     """A producer process of its own."""
-    command = [sys.executable, "-m", named("tools.dev.bench.works.spark_stream"), "--produce", str(store)]
+    command = [sys.executable, "-m", named("tools.dev.bench.works.reads.spark_stream"), "--produce", str(store)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None

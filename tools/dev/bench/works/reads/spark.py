@@ -1,6 +1,6 @@
 """Spark on the log in place, against native Parquet of the same messages, and Kafka where a broker is given.
 
-    python -m tools.dev.bench.works.spark [--mib 512] [--repeat 5] [--kafka-broker JARS --kafka-connector JARS]
+    python -m tools.dev.bench.works.reads.spark [--mib 512] [--repeat 5] [--kafka-broker JARS --kafka-connector JARS]
 
 Writes a store, converts it to Parquet, asks the same questions of each side in turn, warm and several times, and
 compares the medians. Answers are compared, too. The first answer on a store that was just written takes Parquet its

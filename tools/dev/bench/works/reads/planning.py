@@ -1,6 +1,6 @@
 """Planning: seconds and memory that the driver of a Spark read takes on a store of 100,000 segments and 100,000 queues.
 
-    python -m tools.dev.bench.works.planning STORE SEGMENTS QUEUES KIND     one of them, as JSON, as `measure` starts it
+    python -m tools.dev.bench.works.reads.planning STORE SEGMENTS QUEUES KIND   one, as JSON, as `measure` starts it
 
 The store is sparse: what planning looks at is there. Each kind of read is planned in a new process, as Spark starts one
 for each; the files' names and first pages are in the page cache by then. Memory is the most that the process had more
@@ -151,7 +151,7 @@ def _outcome(store: SparseStore, kind: str) -> Outcome:
 
 def _in_a_process(store: SparseStore, kind: str) -> Outcome:
     asked = [str(store.root), str(store.segments), str(store.queues), kind]
-    command = [sys.executable, "-m", named("tools.dev.bench.works.planning"), *asked]
+    command = [sys.executable, "-m", named("tools.dev.bench.works.reads.planning"), *asked]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=CHILD_SECONDS)
     return Outcome(*json.loads(done.stdout.splitlines()[-1]))
 

@@ -29,9 +29,9 @@ from store.names import COMMIT_LOG
 from store.upkeep.side_files import folder_of
 from tools.dev.bench.bed.figures import Figure, Ratio
 from tools.dev.bench.bed.log_store import LogWriter, read_through
-from tools.dev.bench.works.scan import FIXED_COLUMNS
-from tools.dev.bench.works.spark import BODY_BYTES, COLUMNS, MIB, SEGMENT_BYTES, TOPIC, Side
-from tools.dev.bench.works.spark import measure as ask_in_turn
+from tools.dev.bench.works.reads.scan import FIXED_COLUMNS
+from tools.dev.bench.works.reads.spark import BODY_BYTES, COLUMNS, MIB, SEGMENT_BYTES, TOPIC, Side
+from tools.dev.bench.works.reads.spark import measure as ask_in_turn
 
 SIDE, PLAIN, PARQUET = "side files", "in place", "parquet"
 FIXED = COLUMNS[:4]

@@ -1,0 +1,1 @@
+"""Measurements of reads: scans, Spark, Flight, side files, plans; one module each."""
