@@ -25,8 +25,9 @@ from engine.settings import role_now
 from engine.settings.config import BrokerConfig, BrokerRole
 from ipc import waiting
 from ipc.clock import wall_ms
-from store.files import epochs, room
-from store.files.epochs import Epochs, Fence, SaidRole
+from store.files import room
+from store.notes import epochs
+from store.notes.epochs import Epochs, Fence, SaidRole
 
 log = logging.getLogger("slipstream")
 

@@ -7,10 +7,10 @@ import os
 
 from engine.errors import StartRefused
 from engine.settings.config import BrokerConfig
-from store.files import divergence
 from store.files.access import GROUP_UMASK, group_id
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles, named_files
+from store.notes import divergence
 from store.recovery import lost_log
 from store.repair import interrupted
 

@@ -50,10 +50,11 @@ from ipc.clock import monotonic_ms, wall_ms
 from ipc.compiled.kernels import CompilingStopped, is_carried, stopped_by, tell_progress_to
 from ipc.errors import RegionNoSpace
 from ipc.stop_signals import handle_stop_signals
-from store.files import file_io, flushed_mark, own_files, pointer, starting
+from store.files import file_io, own_files, pointer
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
 from store.message.delay import levels_ms
+from store.notes import flushed_mark, starting
 from store.queues.consume_queue import queue_directories
 from store.recovery import last_run
 from store.recovery.recovery import Recovered, recover

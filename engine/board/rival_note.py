@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from store.files import summed_json
-from store.files.summed_json import Damaged
+from store.notes import summed_json
+from store.notes.summed_json import Damaged
 
 NAME, RIVALS_MAX = "rivals", 8
 

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ipc.clock import monotonic_ms
-from store.files import summed_json
-from store.files.summed_json import Damaged
+from store.notes import summed_json
+from store.notes.summed_json import Damaged
 
 NAME, REFUSAL = "role-request", "role-refused"
 LOCK = "role-lock"  # a command that changes the role holds it

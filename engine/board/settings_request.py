@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from store.files import summed_json
-from store.files.summed_json import Damaged
+from store.notes import summed_json
+from store.notes.summed_json import Damaged
 
 NAME, TAKEN = "settings-request", "settings-request.taken"
 

@@ -16,9 +16,9 @@ from engine.protocol.ha.client import HaClientState
 from engine.protocol.ha.wire import ADVICE, CODES, TRIED_SOON, CloseReason, ReasonCode
 from ipc.clock import monotonic_ms
 from store.errors import OwnFileDamaged
-from store.files import divergence, epochs
-from store.files.divergence import Divergence
-from store.files.epochs import Epochs, SaidRole
+from store.notes import divergence, epochs
+from store.notes.divergence import Divergence
+from store.notes.epochs import Epochs, SaidRole
 
 TWO_MASTERS, NO_TABLES, COPY = "TWO_MASTERS", "NO_TABLES", "COPY"
 TABLES_FIRST_MS, TABLES_OLD_MS = 20_000, 60_000  # until they are missed: since a slave's start, since the last ones

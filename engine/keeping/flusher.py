@@ -8,7 +8,7 @@ flush_errno then stays, nothing is called flushed any more and nothing acknowled
 SYNC_FLUSH: one fdatasync answers everybody whose message is in the log by then, and waits a moment for those who were
 answered by the one before (`engine.protocol.store.group_commit`).
 A log whose files were deleted, moved or replaced (`engine.keeping.log_watch`) is as one that cannot be flushed.
-The mark (`store.files.flushed_mark`) follows each fdatasync and goes to disk with the next one, or when nothing more
+The mark (`store.notes.flushed_mark`) follows each fdatasync and goes to disk with the next one, or when nothing more
 comes.
 """
 
@@ -32,9 +32,9 @@ from ipc import waiting
 from store.files import checkpoint as checkpoint_file
 from store.files import file_io
 from store.files.directory import StoreDirectory
-from store.files.flushed_mark import FlushedMark
 from store.files.segment_files import SegmentFiles
 from store.index.sync import IndexSync
+from store.notes.flushed_mark import FlushedMark
 from store.queues.consume_queue import file_bytes_of
 from store.queues.sync import QueueSync, totals
 from store.recovery.log_end import store_timestamp_ms

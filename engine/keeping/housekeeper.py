@@ -37,9 +37,10 @@ from ipc.clock import monotonic_ms, wall_of
 from store.compat import line_of
 from store.errors import IndexFileDamaged, StoreError
 from store.files import checkpoint as checkpoint_file
-from store.files import file_io, log_begin
+from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles, stated_files
+from store.notes import log_begin
 from store.upkeep import expiry, leases, side_files, snapshots
 from store.upkeep.audit import INDEX, QUEUE, SEGMENT
 

@@ -13,7 +13,7 @@ from engine.board.cursors import Board
 from engine.protocol.ha.hello import Facts, Identity, SlaveGreeting
 from engine.settings.config import BrokerConfig
 from store.errors import OwnFileDamaged, StoreError
-from store.files import divergence, epochs, peers
+from store.notes import divergence, epochs, peers
 
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 64 * 1024
 SECRET_ADVICE = "write at least 16 random bytes into it, the same on master and slave, readable only by the broker"

@@ -37,10 +37,10 @@ from engine.settings.config import BrokerConfig
 from ipc import descriptors, waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.errors import StoreError
-from store.files import divergence
-from store.files.divergence import Divergence
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
+from store.notes import divergence
+from store.notes.divergence import Divergence
 from store.recovery import overlap
 from store.recovery.log_end import bytes_missing
 

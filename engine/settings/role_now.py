@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from engine.settings.config import BrokerConfig, BrokerRole
 from ipc.host_port import host_port
-from store.files.epochs import Epochs
+from store.notes.epochs import Epochs
 
 FIRST_SLAVE_ID = 1
 

@@ -19,9 +19,10 @@ from typing import Any
 
 from store.epochs import number_of, require_fields, text_of
 from store.errors import StoreError
-from store.files import held_files, summed_json
+from store.files import held_files
 from store.files.segment import file_name
 from store.files.segment_files import SegmentFiles
+from store.notes import summed_json
 from store.upkeep.side_files import data_path, folder_of, manifest_path, refuse_foreign
 
 FORMAT = 1

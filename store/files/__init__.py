@@ -1,1 +1,1 @@
-"""Files of a store: names, modes, locks, owners; opened, mapped, made durable; segments; checkpoint, mark, pointer."""
+"""Files of a store: names, modes, locks, owners; opened, mapped, made durable; segments; checkpoint, pointer."""

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ipc.errors import OtherVersion, RegionMissing
 from ipc.module_names import version_here
 from store.errors import BrokerOutOfReach, NoBroker, NotAStore, StoreLocked
-from store.files import pointer, starting
+from store.files import pointer
 from store.files.directory import StoreDirectory, commit_log_apart
 from store.files.pointer import COUNTERS_FILE
+from store.notes import starting
 
 if TYPE_CHECKING:
     from ipc.counters import Counters

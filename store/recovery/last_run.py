@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from ipc.counters import Counters
 from ipc.errors import IpcError
-from store.files import flushed_mark, pointer
+from store.files import pointer
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE, Pointer
+from store.notes import flushed_mark
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 A new log has nothing beside it. Where the checkpoint, the mark, the epochs, the queues or the index tell of a log, its
 files were there: to begin another history would delete the queues and acknowledge messages at offsets that are taken.
-That the oldest files are missing, and not deleted by a broker, says `store.files.log_begin`.
+That the oldest files are missing, and not deleted by a broker, says `store.notes.log_begin`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from store.errors import StoreError
 from store.files import checkpoint as checkpoint_file
-from store.files import epochs, flushed_mark, log_begin
 from store.files.checkpoint import Checkpoint
 from store.files.directory import StoreDirectory
 from store.files.segment import file_name
 from store.files.segment_files import named_files
 from store.index.query import index_files
 from store.names import BATCH_QUEUES
+from store.notes import epochs, flushed_mark, log_begin
 from store.queues.consume_queue import queue_directories
 
 ENTRY_BYTES_MAX = 64  # at least the first entry of a queue of any kind

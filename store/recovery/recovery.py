@@ -28,12 +28,13 @@ from pathlib import Path
 
 from store.errors import BitRot, NotOnDisk
 from store.files import checkpoint as checkpoint_file
-from store.files import file_io, log_begin
+from store.files import file_io
 from store.files.checkpoint import Checkpoint
 from store.files.directory import StoreDirectory
 from store.files.own_files import make_own
 from store.files.segment_files import OFFSET_MAX, SegmentFiles
 from store.index.service import IndexService
+from store.notes import log_begin
 from store.queues.consume_queue import file_bytes_of, queue_directories
 from store.queues.queue_set import PLAIN_QUEUES, QueueKinds
 from store.recovery import last_run, log_end, lost_log

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from store.errors import IndexFileDamaged, NotAStore, OffsetOutOfRange
-from store.files import flushed_mark
 from store.files.checkpoint import Checkpoint
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles
@@ -22,6 +21,7 @@ from store.manifest.store import DEFAULT_QUEUE_FILE_BYTES, line_of_store
 from store.message import rows_kernel as kernel
 from store.message.rows_kernel import Row
 from store.names import CUT_JOURNAL
+from store.notes import flushed_mark
 from store.queues.consume_queue import file_bytes_of
 from store.queues.queue_set import kinds_found
 from store.queues.sync import QueueSync, queue_file_bytes

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from store.files import epochs, file_io
+from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.names import BEGIN, DIGESTS
+from store.notes import epochs
 from store.recovery import lost_log
 
 

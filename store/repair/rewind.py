@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from store.errors import StoreError
-from store.files import divergence, epochs
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles
 from store.names import REWIND_JOURNAL
+from store.notes import divergence, epochs
 from store.repair import kept
 from store.repair.cut import Going, LogCut
 from store.repair.journal import Bound, Journal

@@ -17,10 +17,10 @@ from ipc.clock import wall_ms
 from ipc.errors import RegionMissing
 from ipc.process import boot_id
 from store.errors import NoBroker, StoreError
-from store.files import epochs
 from store.files.directory import StoreDirectory, store_directory
 from store.files.place import Place
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
+from store.notes import epochs
 from store.queues.batch_consume_queue import has_batch_queues
 from store.queues.consume_queue import ConsumeQueue, queue_directories
 from store.reading import extent

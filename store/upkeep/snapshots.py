@@ -21,9 +21,10 @@ from typing import Any
 from ipc.process import boot_id
 from store.epochs import INT64_MAX, number_of, require_fields, text_of
 from store.errors import OwnFileDamaged, StoreError
-from store.files import file_io, summed_json
+from store.files import file_io
 from store.files.place import Place
 from store.names import SNAPSHOTS
+from store.notes import summed_json
 from store.upkeep.leases import Held
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -15,8 +15,8 @@ from engine.protocol.ha.group_transfer import PutMessageStatus
 from engine.protocol.ha.reign import Standing
 from engine.remoting.peers import fencing
 from engine.settings.config import from_mapping
-from store.files import epochs, peers
 from store.names import CONSUMER_OFFSETS, TOPICS
+from store.notes import epochs, peers
 from store.reading.extent import running
 from store.reading.log_reader import open_log
 from store.reading.summary import messages

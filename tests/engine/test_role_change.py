@@ -27,10 +27,11 @@ from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, from_m
 from ipc import waiting
 from store.compat import LINES
 from store.epochs import Epoch
-from store.files import divergence, epochs, file_io, summed_json
-from store.files.divergence import Divergence
-from store.files.epochs import Epochs, Fence, SaidRole
+from store.files import file_io
 from store.names import CONSUMER_OFFSETS, RESERVE
+from store.notes import divergence, epochs, summed_json
+from store.notes.divergence import Divergence
+from store.notes.epochs import Epochs, Fence, SaidRole
 from store.tables.steps import at_once
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
 from tests.harness.served_log import ServedLog

@@ -18,7 +18,7 @@ from engine.figures.ha_status import ha_status
 from engine.producer import Producer
 from engine.protocol.ha.group_transfer import PutMessageStatus
 from store.errors import StoreError
-from store.files import epochs, peers
+from store.notes import epochs, peers
 from store.reading.extent import running
 from store.reading.log_reader import open_log
 from store.reading.summary import messages

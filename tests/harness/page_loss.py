@@ -18,9 +18,10 @@ from typing import TypeVar
 
 import pytest
 
-from store.files import file_io, flushed_mark
+from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.place import Place
+from store.notes import flushed_mark
 
 PAGE_BYTES = 512
 BOOT_BEFORE = bytes(range(16))

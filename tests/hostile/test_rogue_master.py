@@ -11,8 +11,8 @@ from engine.protocol.ha.client import HaClientState
 from engine.protocol.ha.hello import REPEATED
 from engine.protocol.ha.opening import ALL_THERE_IS
 from engine.protocol.ha.wire import FRAME_HEADER, LOG_OFFSET_MAX, REPORT, REPORT_BYTES
-from store.files import divergence
 from store.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2
+from store.notes import divergence
 from tests.engine.replication.test_receiver import SEGMENT, SEGMENTS, Bench, frames, opened
 from tests.harness.sockets import exactly
 from tests.simulation.logs import HEAD, SIZES, History

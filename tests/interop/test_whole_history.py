@@ -13,7 +13,7 @@ from engine.board.cursors import Board
 from engine.producer import Producer
 from engine.protocol.ha.wire import CloseReason
 from ipc.counters import Cursor
-from store.files import divergence
+from store.notes import divergence
 from store.reading import extent
 from tests.harness.audit import messages_of
 from tests.harness.conditions import await_that

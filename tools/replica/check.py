@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from store.files import epochs
 from store.message.record import Message
+from store.notes import epochs
 from store.reading.log_reader import open_log
 from store.reading.replicas import LocalLog, LogView, Relation, State, relation
 from tools.common.exit_codes import ExitCode

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from engine.remoting.peers.log_peer import ANSWER_SECONDS, LogPeer
 from engine.remoting.sockets.client import RemotingClient
-from store.files import epochs
+from store.notes import epochs
 from store.reading.log_reader import open_log
 from store.reading.replicas import LocalLog, LogView
 from tools.common.tls import tls_of

@@ -23,8 +23,8 @@ from engine.remoting.peers.fencing import Master
 from ipc.errors import IpcError
 from ipc.process import is_alive, namespace
 from store.errors import StoreError, StoreLocked
-from store.files import divergence, epochs
 from store.files.directory import StoreDirectory, store_directory
+from store.notes import divergence, epochs
 from store.reading.extent import Running, running
 from store.repair.rebuild import locked
 from tools.common.exit_codes import ExitCode

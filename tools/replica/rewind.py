@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from store.errors import NotAStore, StoreError
-from store.files import divergence, epochs
 from store.files.directory import store_directory
-from store.files.epochs import SaidRole
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
+from store.notes import divergence, epochs
+from store.notes.epochs import SaidRole
 from store.reading.log_reader import open_log
 from store.reading.replicas import LocalLog, State, relation
 from store.repair import interrupted

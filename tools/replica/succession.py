@@ -23,8 +23,8 @@ from engine.remoting.sockets.client import RemotingClient
 from engine.replication.ha_facts import secret_in
 from ipc.clock import monotonic_ms
 from store.errors import StoreError
-from store.files import epochs, peers
 from store.files.segment_files import SegmentFiles
+from store.notes import epochs, peers
 from store.reading import log_ranges
 from store.reading.extent import Running
 from tools.common.tls import tls_of

@@ -17,7 +17,7 @@ from engine.figures.ha_status import HaStatus, of_running
 from engine.protocol.ha.wire import ReasonCode
 from ipc.errors import RegionMissing
 from store.errors import NoBroker, NotAStore
-from store.files import starting
+from store.notes import starting
 from store.reading import extent
 
 POLL_SECONDS = 0.1

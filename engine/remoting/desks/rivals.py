@@ -45,8 +45,8 @@ from ipc import waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.epochs import EPOCH_MAX
 from store.errors import StoreError
-from store.files import epochs, peers
 from store.files.segment_files import SegmentFiles
+from store.notes import epochs, peers
 
 log = logging.getLogger("slipstream.remoting")
 

@@ -39,10 +39,10 @@ from engine.settings.config import BrokerConfig
 from ipc.clock import wall_ms
 from ipc.host_port import host_port
 from store.errors import StoreError
-from store.files import peers
 from store.files.directory import StoreDirectory
-from store.files.epochs import Fence
 from store.files.segment_files import SegmentFiles
+from store.notes import peers
+from store.notes.epochs import Fence
 from store.reading import log_ranges
 from store.recovery.recovery import recover_read_only
 from store.tables import fastjson

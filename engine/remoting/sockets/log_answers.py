@@ -28,8 +28,8 @@ from engine.replication.ha_facts import secret_of
 from engine.settings.config import BrokerConfig, BrokerRole
 from store.epochs import entry_fields
 from store.errors import StoreError
-from store.files import epochs
 from store.files.segment_files import SegmentFiles
+from store.notes import epochs
 from store.reading import log_ranges
 
 WAITING_MAX = 16  # requests for digests; more are refused

@@ -20,8 +20,9 @@ from engine.settings.config import from_mapping
 from ipc import waiting
 from ipc.clock import monotonic_ms
 from store.compat import LINES
-from store.files import file_io, summed_json
+from store.files import file_io
 from store.names import BEGIN
+from store.notes import summed_json
 from store.queues.consume_queue import ConsumeQueue
 from store.upkeep import leases, side_files, snapshot_state, snapshots
 from tests.harness.housekeeping import FOUR, NOW, SETTINGS, Bench

@@ -18,7 +18,7 @@ from engine.replication.replica_words import PROMPT_MS
 from ipc import waiting
 from ipc.descriptors import await_readable
 from store.epochs import Epoch
-from store.files import epochs
+from store.notes import epochs
 from tests.harness.ha_node import Node, wait_for, wait_until
 from tests.harness.sockets import exactly
 

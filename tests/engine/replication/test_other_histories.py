@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.protocol.ha.wire import CloseReason
-from store.files import divergence
+from store.notes import divergence
 from store.recovery.overlap import LOWEST_START
 from tests.harness.ha_node import Node, wait_for, wait_until
 

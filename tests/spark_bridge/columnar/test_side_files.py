@@ -19,8 +19,9 @@ from spark_bridge.records.columns import arrow_schema, columns_of
 from spark_bridge.records.reader import read_split
 from spark_bridge.split.splits import LogExtent, RangeSplit, Selection
 from store.errors import ForeignFile
-from store.files import file_io, held_files, summed_json
+from store.files import file_io, held_files
 from store.message.record import MAGIC_V2, NOT_FOR_QUEUES, SysFlag, blank
+from store.notes import summed_json
 from store.upkeep import side_files
 from store.upkeep.side_files import SideFilesBusy
 from tests.harness.dying import DIED, ends_at_call

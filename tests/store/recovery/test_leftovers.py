@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from store.errors import BitRot, NotOnDisk
-from store.files import file_io, flushed_mark
-from store.files.flushed_mark import FlushedMark
+from store.files import file_io
+from store.notes import flushed_mark
+from store.notes.flushed_mark import FlushedMark
 from store.recovery import last_run, recovery
 from store.recovery.recovery import Recovered, recover, recover_read_only
 from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SEGMENT_BYTES, SmallLog, contents

@@ -11,12 +11,12 @@ import pytest
 from engine import store_opening
 from engine.settings.config import from_mapping
 from store.files import checkpoint as checkpoint_file
-from store.files import epochs, flushed_mark, log_begin
 from store.files.checkpoint import Checkpoint
 from store.files.directory import StoreDirectory
-from store.files.epochs import Epochs
 from store.index.service import IndexService
 from store.names import BEGIN, CUT_JOURNAL
+from store.notes import epochs, flushed_mark, log_begin
+from store.notes.epochs import Epochs
 from store.reading.log_reader import open_log
 from store.recovery.lost_log import LogMissing
 from store.recovery.recovery import recover

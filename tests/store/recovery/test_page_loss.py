@@ -24,12 +24,13 @@ from engine.keeping.housekeeper import Housekeeper
 from engine.protocol.store.retention import Policy, Usage
 from ipc import waiting
 from store.compat import LINES
-from store.files import file_io, flushed_mark, pointer
+from store.files import file_io, pointer
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
 from store.index.index_file import IndexFile
 from store.index.service import IndexService
 from store.index.sync import IndexSync
+from store.notes import flushed_mark
 from store.queues import queue_set
 from store.queues import sync as queue_sync
 from store.queues.batch_consume_queue import BatchConsumeQueue

@@ -15,11 +15,11 @@ from engine.board.cursors import Board
 from ipc import waiting
 from store.errors import BitRot
 from store.files import checkpoint as checkpoint_file
-from store.files import flushed_mark
 from store.files.checkpoint import Checkpoint
-from store.files.flushed_mark import FlushedMark
 from store.files.pointer import COUNTERS_FILE
 from store.message.record import FIXED_BYTES, blank
+from store.notes import flushed_mark
+from store.notes.flushed_mark import FlushedMark
 from store.recovery import last_run
 from store.recovery.log_end import PAGE_BYTES
 from store.recovery.recovery import Recovered, recover, recover_read_only

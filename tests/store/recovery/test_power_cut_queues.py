@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from store.files import checkpoint as checkpoint_file
-from store.files import flushed_mark
 from store.files.checkpoint import Checkpoint
+from store.notes import flushed_mark
 from store.queues.consume_queue import CQ_DTYPE, ConsumeQueue
 from store.queues.extension import EXT_DTYPE
 from store.queues.queue_set import QueueKinds

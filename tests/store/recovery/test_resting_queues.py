@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from store.files import checkpoint as checkpoint_file
-from store.files import file_io, flushed_mark
+from store.files import file_io
 from store.files.checkpoint import Checkpoint
 from store.files.segment import file_name
 from store.message.record import SysFlag
+from store.notes import flushed_mark
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_set import QueueKinds
 from store.queues.sync import totals

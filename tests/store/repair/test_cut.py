@@ -9,10 +9,10 @@ import pytest
 
 from store.compat import LINES, NEWEST, OLDEST
 from store.errors import BitRot, OffsetOutOfRange
-from store.files import flushed_mark
 from store.files.directory import StoreDirectory
 from store.index.service import IndexService
 from store.names import COMPACTION, CUT_JOURNAL
+from store.notes import flushed_mark
 from store.queues.queue_set import QueueKinds
 from store.recovery.queues import QueueRecovery
 from store.recovery.recovery import Recovered, recover

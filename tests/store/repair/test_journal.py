@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from store.files import divergence, flushed_mark
-from store.files.divergence import Divergence
 from store.names import CUT_JOURNAL, REPAIR_JOURNAL, REWIND_JOURNAL
+from store.notes import divergence, flushed_mark
+from store.notes.divergence import Divergence
 from store.reading.log_reader import open_log
 from store.recovery.recovery import recover
 from store.repair import interrupted

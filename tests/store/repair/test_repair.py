@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from store.errors import NotAStore
-from store.files import flushed_mark
 from store.files.segment import file_name
 from store.names import REPAIR_JOURNAL
+from store.notes import flushed_mark
 from store.reading.log_reader import open_log
 from store.repair import interrupted
 from store.repair.repair import Outcome, Repair

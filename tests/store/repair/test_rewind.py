@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from store.files import divergence, epochs
-from store.files.divergence import Divergence
-from store.files.epochs import Epochs
 from store.names import CONSUMER_OFFSETS, CUT_JOURNAL, REWIND_JOURNAL
+from store.notes import divergence, epochs
+from store.notes.divergence import Divergence
+from store.notes.epochs import Epochs
 from store.reading.log_reader import open_log
 from store.reading.summary import messages
 from store.recovery.recovery import recover

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from ipc.clock import wall_ms
 from store.epochs import Epoch
 from store.errors import NoBroker, NotAStore, OwnFileDamaged
-from store.files import epochs, file_io, summed_json
-from store.files.epochs import Epochs
+from store.files import file_io
 from store.files.segment_files import SegmentFiles
+from store.notes import epochs, summed_json
+from store.notes.epochs import Epochs
 from store.upkeep import snapshot_state, snapshots
 from store.upkeep.snapshots import (
     KEEP_MS_MAX,

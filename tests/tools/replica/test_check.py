@@ -15,8 +15,8 @@ import pytest
 
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import FrameSplitter, decode, encode
-from store.files import epochs
-from store.files.epochs import Epochs
+from store.notes import epochs
+from store.notes.epochs import Epochs
 from store.reading import log_ranges
 from tests.harness.command_line import run
 from tests.harness.dispatched import content

@@ -14,7 +14,7 @@ import pytest
 from engine.board.cursors import Board
 from engine.producer import Producer
 from engine.protocol.ha.wire import CloseReason
-from store.files import divergence
+from store.notes import divergence
 from store.reading import extent
 from tests.harness.command_line import run
 from tests.harness.ha_node import wait_for, wait_until

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from store.files import epochs
+from store.notes import epochs
 from tools import cli
 
 

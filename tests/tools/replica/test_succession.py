@@ -11,8 +11,8 @@ import pytest
 from engine.board.cursors import Board
 from ipc import waiting
 from store.epochs import Epoch
-from store.files import epochs, peers
-from store.files.epochs import Epochs, SaidRole
+from store.notes import epochs, peers
+from store.notes.epochs import Epochs, SaidRole
 from store.reading.extent import Running
 from tests.harness.command_line import run
 from tests.harness.logs import SEGMENT_BYTES, SmallLog

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ipc.process import boot_id, namespace, start_time
-from store.files import starting
 from store.names import STARTING
+from store.notes import starting
 from store.reading.extent import running
 from tests.harness.command_line import run
 from tests.harness.conditions import await_that

@@ -14,8 +14,8 @@ from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.peers.log_peer import LogPeer
 from engine.remoting.sockets.client import PeerRefused, RemotingClient
 from store.errors import MalformedData
-from store.files import epochs
-from store.files.epochs import Epochs
+from store.notes import epochs
+from store.notes.epochs import Epochs
 from store.reading import log_ranges
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
 from tests.harness.served_log import ServedLog

@@ -26,8 +26,8 @@ from engine.remoting.sockets.client import RemotingClient
 from engine.settings.config import BrokerConfig, from_mapping
 from ipc import waiting
 from ipc.clock import monotonic_ms
-from store.files import epochs, peers
-from store.files.epochs import Epochs
+from store.notes import epochs, peers
+from store.notes.epochs import Epochs
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
 from tests.harness.served_log import ServedLog
 from tests.harness.served_names import Serving

@@ -18,8 +18,8 @@ from engine.remoting.sockets.client import RemotingClient
 from engine.role_change import RoleChange
 from engine.settings.config import BrokerConfig, BrokerRole, from_mapping
 from ipc import waiting
-from store.files import epochs, peers
-from store.files.epochs import Epochs
+from store.notes import epochs, peers
+from store.notes.epochs import Epochs
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
 from tests.harness.served_log import ServedLog
 from tests.harness.served_names import Serving

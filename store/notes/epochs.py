@@ -22,9 +22,9 @@ from typing import Any
 from ipc.process import boot_id
 from store.epochs import ENTRIES_MAX, INT64_MAX, Epoch, entries_of, entry_fields, number_of, require_fields, text_of
 from store.errors import OwnFileDamaged
-from store.files import summed_json
 from store.files.place import Place
 from store.names import EPOCHS
+from store.notes import summed_json
 
 ADVICE = (
     "restore it from a backup; or make sure that no other broker of this name is a master, and remove it: then"

@@ -1,6 +1,6 @@
 """Where a store's log began when a broker of ours last started, or deleted a file of it: on disk before that is gone.
 
-File `slipstream.begin`: offset, device and inode of the store's root, as JSON with a sum (`store.files.summed_json`).
+File `slipstream.begin`: offset, device and inode of the store's root, as JSON with a sum (`store.notes.summed_json`).
 A log that begins later has lost files to somebody else, unless a RocketMQ broker ran there since, or it is a copy.
 """
 
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from store.files import file_io, flushed_mark, summed_json
+from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.place import Place
-from store.files.summed_json import Damaged
 from store.names import BEGIN
+from store.notes import flushed_mark, summed_json
+from store.notes.summed_json import Damaged
 
 
 def note(root: Path, offset: int) -> None:

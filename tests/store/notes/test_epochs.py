@@ -9,9 +9,9 @@ import pytest
 
 from store.epochs import EPOCH_MAX, Epoch, entries_of, entry_fields
 from store.errors import OwnFileDamaged
-from store.files import divergence, epochs
-from store.files.divergence import Divergence
-from store.files.epochs import Epochs, Fence, SaidRole
+from store.notes import divergence, epochs
+from store.notes.divergence import Divergence
+from store.notes.epochs import Epochs, Fence, SaidRole
 
 NOTE = Divergence(4711, 9000, "10.0.0.1:10912", "pair:0", "00ff", "", 1_700_000_000_000)
 FIRST = Epochs().promoted("pair:1", 100, 5)

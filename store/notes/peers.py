@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ipc.host_port import host_port
-from store.files import summed_json
-from store.files.summed_json import Damaged
 from store.names import PEERS
+from store.notes import summed_json
+from store.notes.summed_json import Damaged
 
 PEERS_MAX = 8  # the newest
 

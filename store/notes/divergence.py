@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from store.errors import OwnFileDamaged
-from store.files import summed_json
-from store.files.summed_json import Damaged
 from store.names import DIVERGED
+from store.notes import summed_json
+from store.notes.summed_json import Damaged
 
 ADVICE = (
     "compare the log with its master's with `slipstream replica check STORE --with HOST:PORT`, then cut it back by"
