@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from engine.board import live_settings, settings_request
+from engine.board import live_settings
 from engine.board.cursors import Board
+from engine.board.region_directory import settings_request
 from engine.settings.config import BrokerConfig, ConfigError, load
 from engine.settings.keys import KEYS
 from engine.settings.read_again import outcome, tell_warnings

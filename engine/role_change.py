@@ -12,9 +12,10 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
-from engine.board import live_settings, role_request
+from engine.board import live_settings
 from engine.board.cursors import Board, Reign
-from engine.board.role_request import RoleRequest
+from engine.board.region_directory import role_request
+from engine.board.region_directory.role_request import RoleRequest
 from engine.errors import StartRefused
 from engine.net import tls
 from engine.protocol.ha.reign import Standing, Verdict

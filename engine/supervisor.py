@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 
 from engine import store_opening
-from engine.board import dead_run, regions
 from engine.board.cursors import FRONTS, SPARE_ROLES, Board, BrokerState, Serving
 from engine.board.delay_table import DelayTable
 from engine.board.failures import Failures, errno_text
@@ -25,7 +24,8 @@ from engine.board.latencies import create_latencies
 from engine.board.put_samples import Sampler
 from engine.board.queue_ends import QueueEnds
 from engine.board.queue_table import QueueTable
-from engine.board.role_request import ROLE_SIGNAL
+from engine.board.region_directory import dead_run, regions
+from engine.board.region_directory.role_request import ROLE_SIGNAL
 from engine.board.topic_table import TopicTable
 from engine.children import Children
 from engine.errors import StartRefused, StopIncomplete

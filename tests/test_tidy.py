@@ -41,7 +41,8 @@ ROOMS = (
      " < reading < upkeep | put | manifest < verify < repair"),
     ("engine", "protocol.remoting < errors < protocol.access | protocol.ha | protocol.tables | protocol.store"
      " < protocol.naming | protocol.broker | protocol.clients | protocol.sending | protocol.pulling | protocol.services"
-     " < settings < board < net | rings | role < figures | keeping | producer | replication | writer < figures.live"
+     " < settings < board.clients < board < board.region_directory < net | rings | role"
+     " < figures | keeping | producer | replication | writer < figures.live"
      " < remoting.loop | remoting.sockets < remoting.links | remoting.files | remoting.peers < remoting.desks"
      " < remoting.desks.admin < remoting < services"
      " < front.frames < front.connections < front.sends | front.pulls < front"

@@ -1,1 +1,1 @@
-"""Shared memory as the engine means it: counters, tables and samples, who writes each, and where they lie."""
+"""Shared memory as the engine means it: counters, tables and samples, and who writes each."""

@@ -2,7 +2,7 @@
 
 Each is one word of the board, named like its field in engine.settings.config. The supervisor publishes what the file
 says before it forks; from then on the clients role is their only writer, and finds them there when it is started
-again. A file that is read again while the broker runs comes to it by engine.board.settings_request.
+again. A file that is read again while the broker runs comes to it by engine.board.region_directory.settings_request.
 """
 
 from __future__ import annotations

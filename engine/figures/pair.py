@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.board import address_cursors, rival_note
+from engine.board import address_cursors
 from engine.board.addresses import NOWHERE, host_and_port, split
 from engine.board.cursors import Board
+from engine.board.region_directory import rival_note
 from engine.figures.finding import Finding, Verdict
 from engine.protocol.ha import reign
 from engine.protocol.ha.client import HaClientState

@@ -17,10 +17,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
-from engine.board import live_settings, settings_request
-from engine.board.client_table import ClientJournal
+from engine.board import live_settings
+from engine.board.clients.client_table import ClientJournal
 from engine.board.cursors import Board
 from engine.board.ha_samples import read_ha_samples
+from engine.board.region_directory import settings_request
 from engine.figures.making import MAKING, note_made
 from engine.figures.metrics import TableSizes
 from engine.figures.metrics_server import MetricsServer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from engine.board import regions
 from engine.board.cursors import Board
+from engine.board.region_directory import regions
 from engine.producer.broker_facts import BrokerFacts
 from engine.settings.config import BrokerConfig
 from store.message.host import Host

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import live_settings, settings_request
+from engine.board import live_settings
 from engine.board.cursors import Board
+from engine.board.region_directory import settings_request
 from ipc.descriptors import await_readable
 from store.reading import extent
 from tests.harness.conditions import await_that

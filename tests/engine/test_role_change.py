@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import role_request
 from engine.board.cursors import Board, Reign
-from engine.board.role_request import RoleRequest
+from engine.board.region_directory import role_request
+from engine.board.region_directory.role_request import RoleRequest
 from engine.errors import StartRefused
 from engine.figures.finding import lines_of
 from engine.figures.pair import epoch_of, of_the_pair

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import dead_run
 from engine.board.cursors import Board
 from engine.board.delay_table import DelayTable
-from engine.board.regions import COUNTS_NAME
+from engine.board.region_directory import dead_run
+from engine.board.region_directory.regions import COUNTS_NAME
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from store.files.file_io import CREATING_SUFFIX

@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
-from engine.board import role_request
 from engine.board.addresses import host_and_port, split
 from engine.board.cursors import Board, BrokerState, Reign
 from engine.board.failures import is_unreadable
-from engine.board.role_request import ROLE_SIGNAL, RoleRequest
+from engine.board.region_directory import role_request
+from engine.board.region_directory.role_request import ROLE_SIGNAL, RoleRequest
 from engine.figures.pair import divergence_line, tables_missing_seconds, tables_text
 from engine.protocol.ha.client import HaClientState
 from engine.remoting.peers.fencing import Master

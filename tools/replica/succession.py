@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.board import address_cursors, role_request
+from engine.board import address_cursors
 from engine.board.addresses import NOWHERE, host_and_port, split
 from engine.board.cursors import Board
+from engine.board.region_directory import role_request
 from engine.errors import EngineError
 from engine.protocol.broker.log_requests import Extent, Wanted, digests_fields, digests_of, standing_of
 from engine.protocol.ha import reign

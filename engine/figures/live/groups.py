@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.board.client_rows import ClientRows
-from engine.board.client_table import LOW_HALF
-from engine.board.name_rows import texts_of
-from engine.board.offset_rows import NONE, OffsetRow
+from engine.board.clients.client_rows import ClientRows
+from engine.board.clients.client_table import LOW_HALF
+from engine.board.clients.name_rows import texts_of
+from engine.board.clients.offset_rows import NONE, OffsetRow
 from engine.board.queue_ends import NO_SLOT
 from engine.figures.live.queues import LiveQueues
 from engine.figures.live.window import Window

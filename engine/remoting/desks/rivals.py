@@ -22,11 +22,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from engine.board import address_cursors, rival_note, role_request
+from engine.board import address_cursors
 from engine.board.addresses import NOWHERE
 from engine.board.cursors import HaSlotState, Reign
-from engine.board.rival_note import Rival
-from engine.board.role_request import ROLE_SIGNAL, RoleRequest
+from engine.board.region_directory import rival_note, role_request
+from engine.board.region_directory.rival_note import Rival
+from engine.board.region_directory.role_request import ROLE_SIGNAL, RoleRequest
 from engine.net import tls
 from engine.net.rare_lines import RareLines
 from engine.protocol.broker.log_requests import TEXT_MAX, Extent, standing_of

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from engine.board.client_table import ClientTable
+from engine.board.clients.client_table import ClientTable
 from engine.board.topic_table import TopicTable
 from engine.protocol.tables.defaults import Identity
 from engine.protocol.tables.metadata import FILES, Metadata, Served, Unsaved

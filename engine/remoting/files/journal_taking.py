@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.board.client_table import ClientJournal
+from engine.board.clients.client_table import ClientJournal
 from engine.protocol.clients.locks import RebalanceLockManager
 from engine.remoting.files.broker_files import BrokerFiles
 from store.names import CONSUMER_OFFSETS

@@ -10,7 +10,7 @@ import json
 import os
 from pathlib import Path
 
-from engine.board.regions import COUNTS_NAME
+from engine.board.region_directory.regions import COUNTS_NAME
 from engine.figures.counted import Counts, Key
 from store.files.file_io import CREATING_SUFFIX
 

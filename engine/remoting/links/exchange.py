@@ -19,7 +19,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.board import client_table, decided_table
+from engine.board import decided_table
+from engine.board.clients import client_table
 from ipc import byte_ring
 from ipc.byte_ring import RingReader, RingWriter
 

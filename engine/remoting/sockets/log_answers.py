@@ -10,9 +10,9 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from engine.board import role_request
 from engine.board.addresses import host_and_port
 from engine.board.cursors import Board, Reign
+from engine.board.region_directory import role_request
 from engine.protocol.broker.log_requests import (
     Extent,
     Wanted,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import rival_note
 from engine.board.cursors import Board
-from engine.board.rival_note import RIVALS_MAX, Rival
+from engine.board.region_directory import rival_note
+from engine.board.region_directory.rival_note import RIVALS_MAX, Rival
 from engine.figures.finding import Finding
 from engine.figures.pair import NO_TABLES, TABLES_FIRST_MS, TABLES_OLD_MS, TWO_MASTERS, of_the_pair
 from engine.protocol.ha.client import HaClientState

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.board import leftovers
+from engine.board.region_directory import leftovers
 from tools.doctor import memory, sessions
 from tools.doctor.rows import Level
 

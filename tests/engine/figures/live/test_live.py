@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import client_table
-from engine.board.client_table import ClientJournal
+from engine.board.clients import client_table
+from engine.board.clients.client_table import ClientJournal
 from engine.board.queue_ends import QueueEnds
 from engine.board.topic_table import TopicTable
 from engine.figures.live import broker

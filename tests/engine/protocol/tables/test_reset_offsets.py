@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import client_table
-from engine.board.client_table import ClientJournal
+from engine.board.clients import client_table
+from engine.board.clients.client_table import ClientJournal
 from engine.protocol.tables.consumer_offsets import ConsumerOffsets, NoRoom
 
 KEY = ("t", "g")

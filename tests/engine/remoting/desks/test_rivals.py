@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pytest
 
-from engine.board import rival_note, role_request
 from engine.board.cursors import Board
-from engine.board.role_request import RoleRequest
+from engine.board.region_directory import rival_note, role_request
+from engine.board.region_directory.role_request import RoleRequest
 from engine.figures.pair import TWO_MASTERS, of_the_pair
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand

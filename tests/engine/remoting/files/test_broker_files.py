@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine.board import client_table
-from engine.board.client_table import ClientJournal
+from engine.board.clients import client_table
+from engine.board.clients.client_table import ClientJournal
 from engine.board.topic_table import TopicTable
 from engine.protocol.clients.locks import RebalanceLockManager
 from engine.protocol.tables.timer_state import TimerCheckpoint

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import client_table
-from engine.board.client_table import STEP, ClientJournal, ClientTable
-from engine.board.name_rows import NAME_BYTES_MAX
+from engine.board.clients import client_table
+from engine.board.clients.client_table import STEP, ClientJournal, ClientTable
+from engine.board.clients.name_rows import NAME_BYTES_MAX
 from engine.protocol.clients.locks import Lock, MessageQueue
 from engine.protocol.tables.offset_journal import Key
 from store.names import CONSUMER_OFFSETS

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import regions
+from engine.board.region_directory import regions
 from engine.errors import StartRefused
 from engine.producer import Producer
 from engine.settings.config import BrokerConfig, from_mapping

@@ -1,4 +1,4 @@
-"""Rows of offsets of `engine.board.client_table`, very many of them, by topic and group."""
+"""Rows of offsets of `engine.board.clients.client_table`, very many of them, by topic and group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words and rows of `engine.board.client_table`, by their names."""
+"""Words and rows of `engine.board.clients.client_table`, by their names."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.board import client_table
-from engine.board.client_table import ClientJournal, ClientTable
+from engine.board.clients import client_table
+from engine.board.clients.client_table import ClientJournal, ClientTable
 from engine.board.cursors import Board
 from engine.board.delay_table import DELAY_FILE, DelayTable
 from engine.protocol.clients.locks import Lock, MessageQueue

@@ -1,4 +1,4 @@
-"""Rows of names of `engine.board.client_table`, very many of them, at once."""
+"""Rows of names of `engine.board.clients.client_table`, very many of them, at once."""
 
 from __future__ import annotations
 

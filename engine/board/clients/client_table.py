@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.board.client_words import LockRow, Rows, TableWord
-from engine.board.name_rows import NAME_BYTES_MAX, NameRow, texts_of
-from engine.board.offset_rows import NONE, NewRows, OffsetRow, by_topic_and_group
+from engine.board.clients.client_words import LockRow, Rows, TableWord
+from engine.board.clients.name_rows import NAME_BYTES_MAX, NameRow, texts_of
+from engine.board.clients.offset_rows import NONE, NewRows, OffsetRow, by_topic_and_group
 from engine.protocol.clients.locks import LOCKS_MAX, Lock, MessageQueue
 from engine.protocol.tables.consumer_offsets import QUEUES_MAX
 from engine.protocol.tables.offset_journal import Key

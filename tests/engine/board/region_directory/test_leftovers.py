@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import leftovers, regions
 from engine.board.cursors import Board
+from engine.board.region_directory import leftovers, regions
 from engine.settings.config import from_mapping
 from ipc import waiting
 from ipc.clock import monotonic_ms

@@ -16,7 +16,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.board import addresses, rival_note, role_request
+from engine.board import addresses
+from engine.board.region_directory import rival_note, role_request
 from engine.errors import StartRefused
 from engine.settings import cpus, replication, tls_file
 from engine.settings.config import BrokerConfig

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.board import client_table, dead_run, regions
-from engine.board.client_table import LOCKS, NAMES, OFFSETS, ClientJournal, ClientTable
+from engine.board.clients import client_table
+from engine.board.clients.client_table import LOCKS, NAMES, OFFSETS, ClientJournal, ClientTable
 from engine.board.cursors import Board
 from engine.board.delay_table import DelayTable, DelayWord
+from engine.board.region_directory import dead_run, regions
 from engine.protocol.clients.locks import Lock, MessageQueue
 from engine.settings.config import BrokerConfig, from_mapping
 from ipc import waiting

@@ -1,10 +1,10 @@
-"""The rows of `engine.board.client_table` as they lie there: for who counts over very many of them at once."""
+"""The rows of `engine.board.clients.client_table` as they lie there: for who counts over very many of them at once."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from engine.board.client_table import FILE, LAYOUT, NAMES, OFFSETS, REGION_KIND, ClientTable
+from engine.board.clients.client_table import FILE, LAYOUT, NAMES, OFFSETS, REGION_KIND, ClientTable
 from ipc.arrays import Words
 from ipc.region import Region
 
