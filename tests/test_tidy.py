@@ -8,6 +8,7 @@ import io
 import re
 import textwrap
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -80,6 +81,7 @@ WORDS, PATH_CALLS = {"index", "config", "lock", "abort", "checkpoint"}, {"Path",
 TOPIC_TYPES = ("engine/protocol/tables/topic_attributes.py", "DELAY")  # a type of topic is called as a property is
 NAMELESS = {"found", "_found", "Found", "told", "_told", "_tell"}  # what was found, what is said?
 FUNCTION_LINES_MAX = 65  # below its arguments: a screen
+MODULES_MAX = 20  # in a folder: as many as are found at a glance
 EQUAL_LINES_MAX, LINE_LENGTH = 6, 110
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError|placeholder)\b")
 # Nobody imports these: the command line finds them by name, people run or import them, Spark looks for them.
@@ -177,6 +179,11 @@ def test_every_folder_is_a_room_that_says_what_it_is_for(package: str, order: st
         first, *others = nodes_in(folder / "__init__.py").tree.body
         assert isinstance(first, ast.Expr), folder
         assert not others or name_of(folder / "__init__.py") in HANDS_ON, f"{folder}: a room's face imports nothing"
+
+
+def test_a_folder_is_seen_at_a_glance() -> None:
+    modules = Counter(name_of(path.parent) for path in SOURCES if path.stem != "__init__")
+    assert not {folder: count for folder, count in modules.items() if count > MODULES_MAX}
 
 
 def test_tests_lie_in_the_rooms_of_what_they_test() -> None:
