@@ -30,7 +30,7 @@
 #                its name server, Spark in place; root, debootstrap, some GiB of disk; writes docs/containers.md
 #   make unit-check  the unit of `slipstream init` under a real systemd, in a Debian root with namespaces of its own; root,
 #                debootstrap; writes docs/service.md
-#   make wheel   the wheel with its compiled code, in dist; needs a C compiler and Python's headers
+#   make wheel   the wheel with its compiled code, in dist; needs a C compiler and Python's headers; KEY=NAME signs it
 #   make wheel-pythons  the wheel in an empty environment of each Python 3.11 to 3.14 at hand: what a user does first;
 #                writes docs/wheel-pythons.md
 #   make cluster-demo  a Spark cluster on hosts made of namespaces, two of them with replicas: reads, a stream, a sink, a replica
@@ -164,7 +164,9 @@ unit-check: setup
 
 wheel: setup
 	@$(PYTHON) -m tools.dev.carried
-	@$(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct || date +%s) \
+	  $(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	@$(if $(KEY),for made in dist/*.whl; do gpg --batch --yes --local-user '$(KEY)' --armor --detach-sign "$$made"; done)
 
 wheel-pythons: setup
 	@$(PYTHON) -m tests.tools.dev.packaging.wheel_pythons --ledger docs/wheel-pythons.md $(ARGS)

@@ -6,13 +6,16 @@ fills the folder of compiled kernels by it, those of verification and recovery i
 
 from __future__ import annotations
 
-import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -50,6 +53,7 @@ from ipc import ring, waiting
 from ipc.clock import monotonic_ms
 from ipc.compiled import atomics
 from ipc.compiled.kernel_folders import note_as_installed
+from ipc.compiled.kernels import tell_progress_to
 from store.files.pointer import COUNTERS_FILE
 from store.files.segment_files import SegmentFiles
 from store.index import index_kernel
@@ -65,15 +69,15 @@ from store.recovery.log_end import new_rows, store_timestamp_ms
 from store.verify.verification import Verification
 
 SEGMENT_BYTES, RING_BYTES = 1 << 20, 1 << 20
-PRODUCERS = 2  # one puts; one asks, so that the writer does not stay with the first to wait for more
+PRODUCERS = 2
 
 
-@contextmanager
-def _miniature(config: BrokerConfig) -> Iterator[tuple[BrokerConfig, Board, Path]]:
-    """A store of one message and its regions, on the file system of the regions."""
-    root = Path(tempfile.mkdtemp(prefix="slipstream-warm-", dir=config.region_path))
-    try:
-        small = replace(
+class _Miniature:
+    """A store of one message and its regions, on the file system of the regions; what is asked for is made once."""
+
+    def __init__(self, config: BrokerConfig, root: Path) -> None:
+        self.root = root
+        self.config = replace(
             config,
             store_path_root_dir=root / "store",
             store_path_commit_log=root / "store" / COMMIT_LOG,
@@ -84,66 +88,94 @@ def _miniature(config: BrokerConfig) -> Iterator[tuple[BrokerConfig, Board, Path
             max_index_num=100,
             producers_max=PRODUCERS,
         )
-        small.store_path_commit_log.mkdir(parents=True)
-        board = Board.create(root / COUNTERS_FILE)
+        self.config.store_path_commit_log.mkdir(parents=True)
+        self.board = Board.create(root / COUNTERS_FILE)
         QueueTable.create(root, {}).close()
         TopicTable.create(root)
         QueueEnds.create(root, {}).close()
-        create_latencies(root, small.rings)
-        create_journal(root, small.rings, 0)
-        ring.create_rings(root, small.rings).close()
-        yield small, board, root
-    finally:
-        shutil.rmtree(root)
+        rings = self.config.rings
+        create_latencies(root, rings)
+        create_journal(root, rings, 0)
+        ring.create_rings(root, rings).close()
+        self._closing = ExitStack()
 
+    def __enter__(self) -> Self:
+        return self
 
-def warm_up(config: BrokerConfig, *, verification: bool = False) -> None:
-    """Put a message and a batch into a ring, and have them appended and dispatched; and what is there verified, and
-    looked at as recovery does."""
-    with _miniature(config) as (small, board, root):
-        controls = ring.attach_rings(root)
-        claimed, asking = (ring.ClaimedRing(root, controls, RING_BYTES) for _ in range(2))
-        making = allocator.open_role(small, board)
-        making.do_work(monotonic_ms())
-        slot = QueueTable.attach(root, writable=True).slot_of(SELF_TEST_TOPIC.encode(), 0)
-        assert slot == 0
-        writing = writer.open_role(small, board, root)
-        _put(board, claimed, Clock(root, 0))
+    def __exit__(self, *_error: object) -> None:
+        self._closing.close()
+
+    @cached_property
+    def claimed(self) -> ring.ClaimedRing:
+        """The ring of who puts; another's asks, so that the writer does not stay with the first to wait for more."""
+        controls = ring.attach_rings(self.root)
+        claimed, asking = (ring.ClaimedRing(self.root, controls, RING_BYTES) for _ in range(PRODUCERS))
+        for producer in (claimed, asking):
+            self._closing.callback(producer.close)
         atomics.publish(asking.control, int(ring.ControlWord.ASKED), 1)
+        return claimed
+
+    @cached_property
+    def outlet(self) -> ring.Outlet:
+        """Where the ring's producer puts."""
+        return self.claimed.outlet(self.board.counters.words, self.board.writer_bell.index)
+
+    @cached_property
+    def writing(self) -> writer.Writer:
+        """The writer, which has appended a message and a batch."""
+        making = allocator.open_role(self.config, self.board)
+        self._closing.callback(making.close)
+        making.do_work(monotonic_ms())
+        slot = QueueTable.attach(self.root, writable=True).slot_of(SELF_TEST_TOPIC.encode(), 0)
+        assert slot == 0
+        writing = writer.open_role(self.config, self.board, self.root)
+        self._closing.callback(writing.close)
+        _put(self.board, self.outlet, Clock(self.root, 0))
         while writing.do_work(monotonic_ms()):
             pass
         writing.idle(0)
-        _warm_pipeline(small, board, writing)
-        _warm_writer()
-        _warm_delivery(claimed.outlet(board.counters.words, board.writer_bell.index))
-        _warm_ends(board, root)
-        dispatching = dispatcher.open_role(small, board, root)
+        return writing
+
+    @cached_property
+    def dispatched(self) -> int:
+        """The end of the log, to which all is dispatched."""
+        assert self.writing
+        dispatching = dispatcher.open_role(self.config, self.board, self.root)
+        self._closing.callback(dispatching.close)
         dispatching.do_work(monotonic_ms())
         dispatching.idle(0)
-        end = board.max_physical_offset.read()
-        assert board.reput_from_offset.read() == end > 0, "nothing was dispatched, so nothing of it is compiled"
-        for role in (dispatching, writing, making):
-            role.close()
-        _warm_pulls(small, board)
-        for producer in (claimed, asking):
-            producer.close()
-        _warm_index()
-        store_timestamp_ms(SegmentFiles(small.store_path_commit_log, SEGMENT_BYTES), 0)  # the flusher's checkpoint does
-        _warm_replication(board)
-        topics = TopicTable.attach(root)
-        topics.totals()
-        topics.close()
-        waiting.await_change(board.ack_bell, 0, 0)
-        waiting.publish(board.flushed_offset, 1)
-        waiting.raise_to(board.confirm_offset, 1)
-        if verification:
-            _warm_recovery(small)
-            list(Verification(small.store_path_root_dir).findings())  # what it says of a store so odd is of no interest
+        end = self.board.max_physical_offset.read()
+        assert self.board.reput_from_offset.read() == end > 0, "nothing was dispatched, so nothing of it is compiled"
+        return end
+
+
+def warm_up(config: BrokerConfig, *, verification: bool = False, backwards: bool = False) -> None:
+    """Put a message and a batch into a ring, have them appended, dispatched and pulled; run what else roles run.
+
+    With `verification` they are also verified, and looked at as recovery does. Of two processes that share a folder of
+    kernels one goes `backwards`: what one has compiled the other loads.
+    """
+    steps = [step for step in STEPS if verification or step not in OF_VERIFICATION]
+    with (
+        tempfile.TemporaryDirectory(prefix="slipstream-warm-", dir=config.region_path) as root,
+        _Miniature(config, Path(root)) as small,
+    ):
+        for step in reversed(steps) if backwards else steps:
+            step(small)
     note_as_installed()
 
 
-def _warm_pipeline(config: BrokerConfig, board: Board, writing: writer.Writer) -> None:
+def warm_up_by_two(config: BrokerConfig) -> None:
+    """Run all kernels, those of verification too, in this process and in another that goes backwards."""
+    with ProcessPoolExecutor(1, get_context("fork"), tell_progress_to, (lambda _line: None,)) as beside:
+        other = beside.submit(warm_up, config, verification=True, backwards=True)
+        warm_up(config, verification=True)
+        other.result()
+
+
+def _warm_pipeline(small: _Miniature) -> None:
     """A put of somebody who never waits."""
+    config, board, writing = small.config, small.board, small.writing
     pipeline = Pipeline(config, board, puts_max=1, bytes_max=SEGMENT_BYTES, patience_ms=0)
     record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST)
     draft = Draft(topic=SELF_TEST_TOPIC, queue_id=0, pieces=(record,), record_bytes_max=SEGMENT_BYTES)
@@ -160,7 +192,7 @@ def _warm_pipeline(config: BrokerConfig, board: Board, writing: writer.Writer) -
     pipeline.close()
 
 
-def _warm_writer() -> None:
+def _warm_writer(_small: _Miniature) -> None:
     """Compile what the writer does at a segment's end, and where it must refuse."""
     none, places = np.zeros(ring.WORDS_PER_RING, np.int64), np.zeros(len(drain_kernel.Place), np.int64)
     journal = np.zeros(drain_kernel.journal_bytes(1) // 8, np.int64)
@@ -170,13 +202,14 @@ def _warm_writer() -> None:
     drain_kernel.roll(np.zeros(BLANK_BYTES, np.uint8), 0, shared)
 
 
-def _warm_pulls(config: BrokerConfig, board: Board) -> None:
+def _warm_pulls(small: _Miniature) -> None:
     """Compile what a front asks of a queue, of either kind."""
-    view, queue = LogView(config, board, corrects=True), (SELF_TEST_TOPIC, 0)
+    assert small.dispatched
+    view, queue = LogView(small.config, small.board, corrects=True), (SELF_TEST_TOPIC, 0)
     caught, ranges = view.catch(queue, 0, 1, EVERYTHING)
     assert caught.messages == len(ranges) == 1, "nothing can be pulled, so nothing of it is compiled"
     view.any_matched(queue, filter_of("a", None) or EVERYTHING, 0, 1)
-    usual_pulls.warm_up(view, board)
+    usual_pulls.warm_up(view, small.board)
     batch_unit_of(np.zeros(1, np.uint8), 0, 1, 0)
     reading, writing = socket.socketpair()
     with reading, writing:
@@ -184,23 +217,24 @@ def _warm_pulls(config: BrokerConfig, board: Board) -> None:
     view.close()
 
 
-def _warm_delivery(outlet: ring.Outlet) -> None:
+def _warm_delivery(small: _Miniature) -> None:
     """Compile what the delay role runs, on no message."""
     record, words, rows = np.frombuffer(bytes(64), np.uint8), np.zeros(64, np.int64), np.zeros(COLUMNS, np.int64)
     deliver_kernel.examine(record, rows, 1, 16, False, 64)
-    deliver_kernel.deliver(outlet, record, rows, 0, 0, 1, words, words, words, 0)
+    deliver_kernel.deliver(small.outlet, record, rows, 0, 0, 1, words, words, words, 0)
 
 
-def _warm_ends(board: Board, regions: Path) -> None:
+def _warm_ends(small: _Miniature) -> None:
     """Compile what the delay role and the dispatcher sleep by."""
-    ends, none, reput = QueueEnds.attach(regions), np.zeros(0, np.int64), board.reput_from_offset
+    ends, none, board = QueueEnds.attach(small.root), np.zeros(0, np.int64), small.board
+    reput = board.reput_from_offset
     await_more(reput.words, int(reput.index), 0, ends.words, 0, none, none, 0)
     pace = np.zeros(len(dispatch_kernel.Pace), np.int64)
     dispatch_kernel.await_growth(reput.words, int(board.max_physical_offset.index), int(reput.index), -1, pace, 0)
     ends.close()
 
 
-def _warm_index() -> None:
+def _warm_index(_small: _Miniature) -> None:
     """Compile what the index runs after a dispatcher that was killed, or for a key that is not ASCII."""
     geometry = Geometry(10, 100)
     index = np.zeros(geometry.file_bytes, np.uint8)
@@ -210,8 +244,9 @@ def _warm_index() -> None:
     index_kernel.clear(index, geometry.slots, 1, 2)
 
 
-def _warm_replication(board: Board) -> None:
+def _warm_replication(small: _Miniature) -> None:
     """Run one turn of each loop between a master and a slave that say nothing."""
+    board = small.board
     now_ms, limits = monotonic_ms(), ConnectionLimits(SEGMENT_BYTES, SEGMENT_BYTES, 1000, 1000, 1000)
     connection = HaConnection(limits, FlowMonitor(now_ms), now_ms)
     client = HaClient(ClientLimits(SEGMENT_BYTES, 1000, 1000, 1000), 0)
@@ -228,19 +263,45 @@ def _warm_replication(board: Board) -> None:
     group_transfer.follow_single_slave(words, places, bell, confirm, 0, 0, 0)
 
 
-def _warm_recovery(config: BrokerConfig) -> None:
+def _warm_waits(small: _Miniature) -> None:
+    """Compile what counters are waited for and published by, and what the flusher and `status` read."""
+    # the flusher's checkpoint looks at the last record
+    store_timestamp_ms(SegmentFiles(small.config.store_path_commit_log, SEGMENT_BYTES), 0)
+    topics = TopicTable.attach(small.root)
+    topics.totals()
+    topics.close()
+    waiting.await_change(small.board.ack_bell, 0, 0)
+    waiting.publish(small.board.flushed_offset, 1)
+    waiting.raise_to(small.board.confirm_offset, 1)
+
+
+def _warm_recovery(small: _Miniature) -> None:
     """Compile what the recovery of a log with damage runs."""
-    with SegmentFiles(config.store_path_commit_log, SEGMENT_BYTES).open(0) as segment:
+    assert small.dispatched
+    with SegmentFiles(small.config.store_path_commit_log, SEGMENT_BYTES).open(0) as segment:
         rows = new_rows(1)
         rows_kernel.find_record(segment.array, 0, 1, 0, rows)
         rows_kernel.first_bad_crc(segment.array, rows, 1)
 
 
-def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
-    outlet = claimed.outlet(board.counters.words, board.writer_bell.index)
+def _warm_verification(small: _Miniature) -> None:
+    """Verify the store: what is said of one so odd is of no interest."""
+    assert small.dispatched
+    list(Verification(small.config.store_path_root_dir).findings())
+
+
+def _put(board: Board, outlet: ring.Outlet, clock: Clock) -> None:
     waiting.publish(board.broker_state, BrokerState.RUNNING)
     run_once(outlet, board, clock.words)
     record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST)
     draft = Draft(topic=SELF_TEST_TOPIC, queue_id=0, pieces=(record * 2,), records=2, record_bytes_max=SEGMENT_BYTES)
     encode_kernel.put_payload(*outlet, as_bytes(payload_of(draft, lambda _queue: 0)), COMPOSED)
     run_batch_once(outlet)
+
+
+# From the end on they need no log for a while, so two processes seldom wait for each other.
+STEPS: tuple[Callable[[_Miniature], None], ...] = (
+    _warm_pulls, _warm_verification, _warm_recovery, _warm_pipeline, _warm_waits, _warm_writer, _warm_ends, _warm_index,
+    _warm_delivery, _warm_replication,
+)  # fmt: skip
+OF_VERIFICATION = (_warm_recovery, _warm_verification)

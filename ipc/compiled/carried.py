@@ -86,7 +86,7 @@ def _looked_at() -> tuple[dict[str, Any] | None, str]:
     if asked not in ("", BASELINE, NATIVE):
         raise CompileUnknown(asked, (BASELINE, NATIVE))
     try:
-        said: dict[str, Any] = json.loads((FOLDER / LIST).read_bytes())
+        said: dict[str, Any] = json.loads(_content_of(FOLDER / LIST))
     except FileNotFoundError:
         return None, ""
     except (OSError, ValueError) as error:
@@ -109,7 +109,19 @@ def _looked_at() -> tuple[dict[str, Any] | None, str]:
 
 def digest_of(file: Path) -> str:
     """Return the SHA-256 of a file's content. Raises OSError."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    return hashlib.sha256(_content_of(file)).hexdigest()
+
+
+def _content_of(file: Path) -> bytes:
+    """Return what is in a file, also in the archive from which this package is imported. Raises OSError."""
+    loader: Any = __spec__.loader
+    try:
+        content: bytes = loader.get_data(os.fspath(file))
+    except OSError as error:
+        if error.errno:
+            raise
+        raise FileNotFoundError(file) from error  # an archive's loader gives no number
+    return content
 
 
 def _class_of(text: str) -> type:
@@ -119,6 +131,16 @@ def _class_of(text: str) -> type:
 
 
 def _loaded(file: Path) -> ModuleType:
+    """Map the library. One in an archive is copied to memory first, which nobody else can change."""
+    if file.is_file():
+        return _mapped(file)
+    with open(os.memfd_create(LIBRARY), "wb") as copy:
+        copy.write(_content_of(file))
+        copy.flush()
+        return _mapped(Path(f"/proc/self/fd/{copy.fileno()}"))
+
+
+def _mapped(file: Path) -> ModuleType:
     name = named(f"ipc.{MODULE}")
     loader = ExtensionFileLoader(name, str(file))
     spec = spec_from_file_location(name, file, loader=loader)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,16 @@ def test_a_process_that_runs_carried_code_loads_no_compiler(tree: Path) -> None:
     assert ask(SOURCES, PRODUCER) == ["False", "False"]
 
 
+def test_code_in_an_archive_is_taken(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("archive")
+    archive = shutil.make_archive(str(elsewhere / "sent"), "zip", tree)
+    publishing = (
+        "import numpy as np\nfrom ipc.compiled import atomics\nwords = np.zeros(2, np.int64)\n"
+        f"atomics.publish(words, 0, 7)\nassert words[0] == 7 and '.zip' in atomics.__file__{ASK}"
+    )
+    assert ask(elsewhere, publishing, PYTHONPATH=archive) == ["True", "False", ""]
+
+
 def test_code_is_compiled_where_that_is_asked_for(tree: Path) -> None:
     assert ask(tree, **{carried.ASKED: "native"}) == ["False", "False", "SLIPSTREAM_COMPILE=native"]
 
@@ -102,6 +113,17 @@ def test_an_older_cpu_takes_none(tree: Path) -> None:
     older = f"from pathlib import Path\nfrom ipc import machine\nmachine.CPU_FILE = Path('cpu')\n{ASK}"
     (tree / "cpu").write_text("processor : 0\nflags : fpu sse2 avx\n")
     assert ask(tree, older) == ["False", "False", "it is for another kind of processor (x86_64)"]
+
+
+def test_symbols_are_those_of_any_build() -> None:
+    listing = subprocess.run(
+        ["nm", carried.FOLDER / carried.LIBRARY], stdout=subprocess.PIPE, text=True, check=True, timeout=60
+    ).stdout
+    symbols = [line.split()[-1] for line in listing.splitlines()]
+    assert any(symbol.startswith("ipc.compiled.atomics.publish.") for symbol in symbols)
+    assert not [symbol for symbol in symbols if re.search(r"B\d+v\d+B|\d{10,}$", symbol)], (
+        "numba's count, or an address"
+    )
 
 
 def test_numbers_of_any_kind_are_taken_and_results_are_of_their_kinds() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from ipc.compiled.kernels import is_carried
 from tests.harness.installed import ROOT, THEIRS_FIRST, build_wheel, make_project
 from tests.spark_bridge.stores import SmallStore
 
@@ -31,7 +32,9 @@ DRIVER = """
     import slipstream
 
     slipstream.register(spark)
-    found = {{"place": slipstream.__file__}}
+    from slipstream.ipc.compiled import carried
+
+    found = {{"place": slipstream.__file__, "carried": carried.library() is not None, "why_not": carried.why_not()}}
     found["batch"] = spark.read.format("rocketmq").option("columns", "queueId").load(sys.argv[1]).count()
     rows = []
     stream = spark.readStream.format("rocketmq").option("columns", "queueId").load(sys.argv[1])
@@ -87,4 +90,4 @@ def test_a_batch_and_a_stream_with_py_files(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr[-4000:]
     found = json.loads(run.stdout.splitlines()[-1])
     assert "slipstream.zip" in found.pop("place")
-    assert found == {"batch": 50, "stream": 50}
+    assert found == {"batch": 50, "stream": 50, "carried": is_carried(), "why_not": ""}

@@ -175,7 +175,9 @@ def test_what_writes_a_file_says_so_in_json(tmp_path: Path, monkeypatch: pytest.
     assert Path(bundled["file"]).is_file() and bundled["parts"]
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
     (tmp_path / "kernels").mkdir()
-    assert printed_by("warm", "--remove", "--json") == [{"schema": "slipstream.warm/1", "removed": 0, "kept": None}]
+    assert printed_by("warm", "--remove", "--json") == [
+        {"schema": "slipstream.warm/1", "removed": 0, "kept": None, "gains": None}
+    ]
 
 
 def _leaves(part: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:

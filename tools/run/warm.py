@@ -2,53 +2,93 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 import tempfile
 
 import click
 
+from ipc.module_names import named
 from tools.common.output_form import form, json_text
 from tools.common.progress import working
 
 
 @click.command()
 @click.option("--remove", is_flag=True, help="Remove the compiled kernels of every version, before an uninstallation.")
+@click.option("--native", is_flag=True, help="Compile for this CPU alone, and say what that gains. Takes minutes.")
 @form("Print one JSON object.")
-def warm(remove: bool, as_json: bool) -> int:
+def warm(remove: bool, native: bool, as_json: bool) -> int:
     """Compile all kernels now, so that the first start is quick.
 
     This takes half a minute to some minutes, once for each version. The kernels are written to $NUMBA_CACHE_DIR if it
     is set. Otherwise they are written next to the sources if this user may write there, else to $CACHE_DIRECTORY
     (CacheDirectory= of a systemd service), $XDG_CACHE_HOME/slipstream, ~/.cache/slipstream, or a folder for temporary
     files. A service whose user can only read uses the kernels next to the sources.
+
+    With --native they are compiled for this CPU alone. A process takes them where SLIPSTREAM_COMPILE=native is set.
     """
+    from ipc.compiled import carried
     from ipc.compiled.kernel_folders import base_folder, remove_kernels
 
     given = os.environ.get("NUMBA_CACHE_DIR", "")
+    if remove and native:
+        raise click.UsageError("--remove and --native exclude each other")
     if remove:
         gone = remove_kernels(given)
-        text = json_text("warm", {"removed": len(gone), "kept": None})
-        click.echo(text if as_json else f"removed {len(gone)} folders of kernels")
-        return 0
-    from ipc.compiled import carried
-
+        return _say(as_json, f"removed {len(gone)} folders of kernels", removed=len(gone))
+    if native:
+        return _compile_natively(as_json)
     if carried.library() is not None:
-        text = json_text("warm", {"removed": None, "kept": str(carried.FOLDER)})
-        click.echo(
-            text if as_json else f"warm: nothing is to be compiled: kernels came with the package, in {carried.FOLDER}"
-        )
-        return 0
+        text = f"warm: nothing is to be compiled: kernels came with the package, in {carried.FOLDER}"
+        return _say(as_json, text, kept=str(carried.FOLDER))
+    _compile()
+    place = base_folder(given)
+    kept = f"kernels are in {place}" if place else "kernels compiled but not kept: no folder is writable"
+    _say(as_json, f"warm: {kept}", kept=str(place) if place else None)
+    return 0 if place else 1
+
+
+def _say(
+    as_json: bool,
+    text: str,
+    *,
+    removed: int | None = None,
+    kept: str | None = None,
+    gains: dict[str, float] | None = None,
+) -> int:
+    click.echo(json_text("warm", {"removed": removed, "kept": kept, "gains": gains}) if as_json else text)
+    return 0
+
+
+def _compile() -> None:
     from engine.settings.config import from_mapping
-    from engine.warm import warm_up
+    from engine.warm import warm_up_by_two
     from ipc.compiled.kernels import tell_progress_to
 
     scratch = tempfile.gettempdir()
     with working("loading compiled kernels") as show:
         tell_progress_to(show if sys.stderr.isatty() else lambda line: click.echo(f"slipstream: {line}", err=True))
-        warm_up(from_mapping({"regionPath": scratch, "storePathRootDir": scratch}), verification=True)
-    place = base_folder(given)
-    kept = f"kernels are in {place}" if place else "kernels compiled but not kept: no folder is writable"
-    text = json_text("warm", {"removed": None, "kept": str(place) if place else None})
-    click.echo(text if as_json else f"warm: {kept}")
-    return 0 if place else 1
+        warm_up_by_two(from_mapping({"regionPath": scratch, "storePathRootDir": scratch}))
+
+
+def _compile_natively(as_json: bool) -> int:
+    """Compile in a process that is asked to: which code a process runs is settled when it loads the first kernel."""
+    from ipc.compiled import carried
+    from tools.run.native_gain import gains
+
+    command = [sys.executable, "-m", named("tools.cli"), "warm", "--json"]
+    made = subprocess.run(
+        command, env={**os.environ, carried.ASKED: carried.NATIVE}, stdout=subprocess.PIPE, check=False
+    )
+    kept = json.loads(made.stdout)["kept"] if made.returncode == 0 else None
+    if kept is None:
+        return _say(as_json, "warm: nothing is kept: no folder is writable, or compiling failed") or 1
+    measured = gains()
+    listed = ", ".join(f"{what} {times:.2f}" for what, times in measured.items())
+    text = (
+        f"warm: kernels for this CPU are in {kept}\ntimes as fast as the code for any x86-64-v3: {listed}\n"
+        f"next: set {carried.ASKED}={carried.NATIVE} for the processes that shall take them"
+    )
+    return _say(as_json, text, kept=kept, gains=measured)

@@ -20,7 +20,14 @@ from tools.dev.carried.objects import Compiled
 from tools.dev.carried.wrappers import Entry, text_of
 
 HERE = Path(__file__).parent
-OPTIONS = ("-O2", "-Wall", "-shared", "-fPIC", "-s", "-fvisibility=hidden", "-Wl,-Bsymbolic,--build-id=none")
+OPTIONS = (
+    "-O2",
+    "-Wall",
+    "-shared",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-Wl,-Bsymbolic,--build-id=none,--strip-debug,--discard-locals",
+)
 
 
 def write_library(compiled: Sequence[Compiled], cc: str) -> int:

@@ -6,9 +6,13 @@ its intermediate form, for any address, without what numba adds for its own call
 
 from __future__ import annotations
 
+import re
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any
+from zlib import crc32
 
 from llvmlite import binding as llvm
 from numba.core import config as numba_config
@@ -20,7 +24,11 @@ from tools.dev.carried.wrappers import Form, NoWrapper, check
 
 OPTIMISATION = 3
 config = vars(numba_config)
-FOR_NUMBA = ("_ZN7cpython", "cfunc.")  # how the names begin of what numba itself calls a kernel by
+RUNTIME = "NRT_"  # begins the names of numba's own functions: one of each will do
+NUMBER = re.compile(r"B\d+v\d+(?=B)")  # in a name: how many functions numba had compiled before
+
+
+PROCESSES = 2  # more would wait for each other
 
 
 @dataclass(frozen=True)
@@ -33,16 +41,36 @@ class Compiled:
 
 
 def compile_all() -> list[Compiled]:
-    """Compile every kernel that a broker, its tools and its readers call; all its forms that Python can call."""
+    """Compile every kernel that a broker, its tools and its readers call; all its forms that Python can call.
+
+    Raises RuntimeError for a kernel that was compiled before: it is loaded without its intermediate form.
+    """
+    compiled: dict[str, Compiled] = {}
+    wanted: set[str] = set()
+    with ProcessPoolExecutor(PROCESSES, get_context("fork")) as processes:
+        for forms, needed in processes.map(_compile, range(PROCESSES)):
+            compiled.update(forms)
+            wanted |= needed
+    if missing := sorted(wanted - compiled.keys()):
+        raise RuntimeError(f"{missing[0]} was loaded: only what is compiled here can be linked")
+    return [compiled[symbol] for symbol in sorted(compiled)]
+
+
+def _compile(number: int) -> tuple[dict[str, Compiled], set[str]]:
+    """Run all kernels. Return by symbol those forms that the other process had not compiled before, and all symbols."""
     with tempfile.TemporaryDirectory() as scratch:
-        warm_up(from_mapping({"regionPath": scratch, "storePathRootDir": scratch}), verification=True)
-    forms = []
+        config = from_mapping({"regionPath": scratch, "storePathRootDir": scratch})
+        warm_up(config, verification=True, backwards=number % 2 == 1)
+    forms, needed = {}, set()
     for kernel in compiler.kernels():
-        if kernel.stats.cache_hits:
-            raise RuntimeError(f"{kernel.py_func.__qualname__} was loaded: only what is compiled here can be linked")
         name = f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}"
-        forms += [_form(name, result) for result in kernel.overloads.values() if _can_be_called(result)]
-    return forms
+        for arguments, result in kernel.overloads.items():
+            if _can_be_called(result):
+                symbol = f"{name}.{crc32(str(arguments).encode()):08x}"
+                needed.add(symbol)
+                if arguments in kernel.stats.cache_misses:
+                    forms[symbol] = _form(symbol, name, result)
+    return forms, needed
 
 
 def _can_be_called(result: Any) -> bool:
@@ -53,20 +81,18 @@ def _can_be_called(result: Any) -> bool:
     return True
 
 
-def _form(name: str, result: Any) -> Compiled:
+def _form(symbol: str, name: str, result: Any) -> Compiled:
     described = result.fndesc
     packer = result.target_context.get_arg_packer(described.argtypes)
     parts = tuple(str(part) for part in packer.argument_types)
-    form = Form(described.llvm_func_name, tuple(described.argtypes), described.restype, parts)
-    return Compiled(name, _object_code(result.library), form)
+    form = Form(symbol, tuple(described.argtypes), described.restype, parts)
+    return Compiled(name, _object_code(result.library, described.llvm_func_name, symbol), form)
 
 
-def _object_code(library: Any) -> bytes:
-    """Return the code of a kernel with all that it calls, for any address."""
+def _object_code(library: Any, entry: str, symbol: str) -> bytes:
+    """Return the code of a kernel with all that it calls, for any address. Its `entry` is called `symbol` there."""
     module = llvm.parse_bitcode(library._final_module.as_bitcode())
-    for function in module.functions:
-        if function.name.startswith(FOR_NUMBA) and not function.is_declaration:
-            function.linkage = "internal"
+    _name_alike(module, entry, symbol)
     machine = llvm.Target.from_triple(module.triple).create_target_machine(
         cpu=config["CPU_NAME"], features=config["CPU_FEATURES"], opt=OPTIMISATION, reloc="pic", codemodel="small"
     )
@@ -75,3 +101,18 @@ def _object_code(library: Any) -> bytes:
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(OPTIMISATION)))
     code: bytes = machine.emit_object(module)
     return code
+
+
+def _name_alike(module: Any, entry: str, symbol: str) -> None:
+    """Give everything the name that it has in any build, and show the linker only the entry.
+
+    numba numbers functions in the order in which it compiles them, and calls constants by addresses.
+    """
+    for function in module.functions:
+        if function.name == entry:
+            function.name = symbol
+        elif not function.is_declaration and not function.name.startswith(RUNTIME):
+            function.linkage, function.name = "internal", NUMBER.sub("", function.name)  # LLVM tells equals apart
+    for number, variable in enumerate(module.global_variables):
+        if not variable.is_declaration:
+            variable.linkage, variable.name = "internal", f"constant.{number}"
