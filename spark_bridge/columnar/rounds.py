@@ -19,8 +19,8 @@ from spark_bridge.columnar.side_file import SideFile, State
 from store.errors import SegmentRemoved
 from store.files.directory import store_directory
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
-from store.manifest.store import line_of_store
 from store.reading import extent
+from store.reading.origin import line_of_store
 from store.upkeep import leases, side_files
 
 LEASE_MS = 60_000

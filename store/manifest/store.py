@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from store.compat import LINES, OLDEST, Line
-from store.errors import MalformedConfig, QueueFileMismatch
+from store.compat import Line
+from store.errors import QueueFileMismatch
 from store.files.checkpoint import read as read_checkpoint
 from store.files.directory import StoreDirectory, store_directory
 from store.files.segment import Segment, file_name
@@ -36,15 +36,13 @@ from store.message.record import (
     shape_at,
     store_timestamp_of,
 )
-from store.names import BATCH_QUEUES, CHECKPOINT, CONFIG, CONSUME_QUEUES, QUEUE_EXTENSIONS, TOPICS
+from store.names import BATCH_QUEUES, CONSUME_QUEUES, QUEUE_EXTENSIONS
 from store.queues import extension
 from store.queues.batch_consume_queue import BATCH_DTYPE
 from store.queues.consume_queue import ConsumeQueue, queue_directories
-from store.tables.tables import read_batch_topics
+from store.reading.origin import DEFAULT_QUEUE_FILE_BYTES, batch_topics_of, line_of_store
 
 QUEUE_FILES_CHECKED = 3
-DEFAULT_QUEUE_FILE_BYTES = 6_000_000
-TOPICS_BYTES_MAX = 64 << 20
 QueueKey = tuple[str, int]
 
 
@@ -66,24 +64,6 @@ class LoadedStore:
     def keys(self) -> list[QueueKey]:
         """The queues as Java sorts the names of their directories."""
         return sorted(self.queues, key=lambda key: (utf16_sort_key(key[0]), str(key[1])))
-
-
-def line_of_store(root: Path) -> Line:
-    """The newest line whose broker ran on the store, by what only it leaves there."""
-    topics = root / CONFIG / TOPICS
-    said = b""
-    if topics.is_file():
-        with topics.open("rb") as file:
-            said = file.read(TOPICS_BYTES_MAX)
-    checkpoint = read_checkpoint(root / CHECKPOINT)
-    has_offsets = bool(checkpoint.master_flushed_offset or checkpoint.confirm_offset)
-    for line in reversed(LINES.values()):
-        marks = line.marks
-        has_names = any((root / name).exists() for name in marks.names)
-        is_told = marks.table_text in said if marks.table_text else False
-        if has_names or is_told or (marks.checkpoint_offsets and has_offsets):
-            return line
-    return LINES[OLDEST]
 
 
 def load(root: Path | str, *, line: Line | None = None, limit: int | None = None) -> LoadedStore:
@@ -124,15 +104,6 @@ def _queue_file_bytes(directories: list[Path]) -> int:
                 raise QueueFileMismatch(str(directory / file_name(base)), size, known)
             known = size or known
     return known or DEFAULT_QUEUE_FILE_BYTES
-
-
-def batch_topics_of(root: Path) -> frozenset[str]:
-    """Topics whose queues are batch consume queues (5.x), by the topics' configuration and by what is on disk."""
-    topics = frozenset(path.name for path in (root / BATCH_QUEUES).glob("*") if path.is_dir())
-    try:
-        return topics | read_batch_topics(root / CONFIG)
-    except MalformedConfig:
-        return topics  # without a readable table RocketMQ takes every queue for a plain one
 
 
 class _Extensions:

@@ -17,7 +17,6 @@ from store.index.geometry import geometry_of
 from store.index.index_file import DEFAULT_GEOMETRY
 from store.index.query import index_files
 from store.index.service import IndexService
-from store.manifest.store import DEFAULT_QUEUE_FILE_BYTES, line_of_store
 from store.message import rows_kernel as kernel
 from store.message.rows_kernel import Row
 from store.names import CUT_JOURNAL
@@ -25,6 +24,7 @@ from store.notes import flushed_mark
 from store.queues.consume_queue import file_bytes_of
 from store.queues.queue_set import kinds_found
 from store.queues.sync import QueueSync, queue_file_bytes
+from store.reading.origin import DEFAULT_QUEUE_FILE_BYTES, line_of_store
 from store.recovery import log_end
 from store.recovery.log_end import Dirty
 from store.recovery.queues import QueueRecovery

@@ -22,13 +22,13 @@ from store.index.geometry import geometry_of
 from store.index.index_file import DEFAULT_GEOMETRY, Geometry
 from store.index.query import index_files
 from store.index.service import IndexService
-from store.manifest.store import DEFAULT_QUEUE_FILE_BYTES, line_of_store
 from store.message.delay import DELAYS_MS
 from store.names import BATCH_QUEUES, QUEUE_EXTENSIONS
 from store.queues.consume_queue import file_bytes_of, queue_directories
 from store.queues.queue_set import kinds_found
 from store.queues.sync import queue_file_bytes
 from store.reading.extent import require_idle
+from store.reading.origin import DEFAULT_QUEUE_FILE_BYTES, line_of_store
 from store.recovery.dispatch import Dispatcher
 from store.recovery.index import recover_index
 from store.recovery.recovery import recover_read_only

@@ -19,7 +19,6 @@ from store.index.geometry import geometry_of
 from store.index.index_file import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from store.index.index_file import HEADER_BYTES, IndexFile
 from store.index.query import index_files
-from store.manifest.store import batch_topics_of
 from store.message.delay import SCHEDULE_TOPIC
 from store.message.properties import CRC_HEAD, CRC_PROPERTY_BYTES, NAME_SEPARATOR, PAIR_SEPARATOR, TAGS
 from store.message.record import (
@@ -39,6 +38,7 @@ from store.message.record import (
 )
 from store.queues.consume_queue import ENTRY_BYTES, PREFILL_SIZE
 from store.reading.log_reader import LogReader, open_log
+from store.reading.origin import batch_topics_of
 from store.reading.walk import walk_segment
 from store.verify import digests
 from store.verify.queues import CheckedQueue, Queues

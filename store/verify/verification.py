@@ -20,9 +20,9 @@ import numpy as np
 
 from store.files.directory import StoreDirectory, store_directory
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
-from store.manifest.store import batch_topics_of, line_of_store
 from store.message import delay
 from store.message.record import Kind, inspect
+from store.reading.origin import batch_topics_of, line_of_store
 from store.reading.walk import next_record
 from store.recovery.lost_log import missing
 from store.verify import digests

@@ -17,9 +17,10 @@ from store.compat import LINES
 from store.errors import NotAStore, QueueFileMismatch, StoreError
 from store.files.segment import file_name
 from store.manifest.manifest import lines, quote
-from store.manifest.store import line_of_store, load
+from store.manifest.store import load
 from store.message.host import Host
 from store.message.record import blank, encode
+from store.reading.origin import line_of_store
 from tests.store.golden import COMPAT, STORES, VERSIONS, manifest_lines, unpack
 
 HOST = Host("127.0.0.1", 10911)

@@ -12,11 +12,11 @@ from store import names
 from store.compat import QueueRules, line_of
 from store.errors import StoreError
 from store.files.segment_files import SegmentFiles, segment_bytes_of
-from store.manifest.store import line_of_store
 from store.message.topics import is_system_topic
 from store.queues.consume_queue import ConsumeQueue, queue_directories
 from store.reading import extent
 from store.reading.log_reader import LogReader, open_log
+from store.reading.origin import line_of_store
 from store.reading.queue_view import Limits, Queues, QueueView
 from store.tables import fastjson
 from tools.web.state.asked import Asked, Watched
