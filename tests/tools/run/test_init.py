@@ -20,9 +20,8 @@ from store.reading import extent
 from tests.harness.service_manager import listening
 from tools.cli import run_command
 from tools.common.local_broker import free_port
-from tools.run.init import SHOWN
+from tools.run.init import SHOWN, unit_text
 from tools.run.readiness import ServiceManager
-from tools.run.service_unit import unit_text
 
 SECONDS = 180.0
 
