@@ -51,9 +51,9 @@ ROOMS = (
     ("spark_bridge", "registry < options | worker_process < split | user_errors | catalogue | java_home | spark_home"
      " < replica < records.formats < records < columnar < plan < stream | tables | sink < flight < flight.remote"
      " < source < placed < sealed < driver | kernels < scanning < sql | lake < ."),
-    ("tools", "common | dev.packaging < client < admin | log | run | show | dev.bench.bed < demo | doctor | replica"
-     " | debug | top | dev.bench.works.reads | dev.bench.works < dev.bench | dev.cluster | web.state < web.views < web"
-     " < . < dev.docs | dev.carried"),
+    ("tools", "common | dev.packaging < client < admin | kernels | log | run | show | dev.bench.bed < demo | doctor"
+     " | replica | debug | top | dev.bench.works.reads | dev.bench.works < dev.bench | dev.cluster | web.state"
+     " < web.views < web < . < dev.docs | dev.carried"),
 )  # fmt: skip
 HANDS_ON = ("engine/producer/__init__.py", "spark_bridge/__init__.py")  # public faces: other rooms' import nothing
 SINK, SINK_MAY_IMPORT = "spark_bridge/sink/", "engine.producer"  # a write is a producer's; readers need no engine

@@ -111,7 +111,7 @@ SECTIONS = {  # heading: name: where it is, what it does
         "admin": ("tools.admin.commands:admin", "Query and change brokers and name servers, as mqadmin does."),
     },
     "Maintain": {
-        "warm": ("tools.run.warm:warm", "Compile all kernels now, so that the first start is quick."),
+        "warm": ("tools.kernels.warm:warm", "Compile all kernels now, so that the first start is quick."),
         "completion": ("tools.run.completion:completion", "Print the script that completes commands in your shell."),
     },
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ipc.lazy_names import uncollected
 from ipc.module_names import named
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ Sections = Mapping[str, Mapping[str, tuple[str, str]]]
 def attribute_of(where: str) -> Any:
     """Return what "module:attribute" names, imported now; the module by its name in a checkout."""
     module, _colon, attribute = where.partition(":")
-    return getattr(importlib.import_module(named(module)), attribute)
+    with uncollected():
+        return getattr(importlib.import_module(named(module)), attribute)
 
 
 def done_by(where: str, checked_by: str | None = None) -> Callable[[Callable[[], None]], Callable[..., Any]]:

@@ -1,1 +1,1 @@
-"""Commands that run something: broker, namesrv, produce, warm."""
+"""Commands that run something: broker, namesrv, produce."""

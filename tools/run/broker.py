@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import TYPE_CHECKING
 
 import click
 
 from ipc.extras import require_arrow
+from ipc.lazy_names import uncollected
 from tools.common.given_path import GivenPath
 from tools.run.readiness import ServiceManager, announce
 from tools.run.serving_commands import START_SECONDS
@@ -51,9 +53,10 @@ def broker(file: str, roles: tuple[str, ...], detach: bool, log_file: str | None
     if log_file and not detach:
         raise click.UsageError("--log-file needs --detach; without --detach, redirect standard output")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the supervisor forks, so it must have one thread
-    from engine.settings.config import load
+    with uncollected():
+        from engine.settings.config import load
 
-    config, warnings = load(file)
+        config, warnings = load(file)
     if detach:
         from tools.run import detached
 
@@ -66,10 +69,12 @@ def broker(file: str, roles: tuple[str, ...], detach: bool, log_file: str | None
     directory.create()
     directory.lock()
     _keep_log_out_of(config)
-    from engine.net import log_lines
-    from engine.reload import Reload
-    from engine.supervisor import run_broker  # slow to load: what stops a start is reported before
-    from tools.run.sidecar_role import opened as open_sidecar
+    with uncollected():  # slow to load: what stops a start is reported before
+        from engine.net import log_lines
+        from engine.reload import Reload
+        from engine.supervisor import run_broker
+        from tools.run.sidecar_role import opened as open_sidecar
+    gc.freeze()  # what is loaded by now lives on
 
     log_lines.configure(config)
     for warning in warnings:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import tempfile
 
 import click
 
-from ipc.module_names import named
 from tools.common.output_form import form, json_text
 from tools.common.progress import working
 
@@ -74,21 +71,16 @@ def _compile() -> None:
 
 
 def _compile_natively(as_json: bool) -> int:
-    """Compile in a process that is asked to: which code a process runs is settled when it loads the first kernel."""
     from ipc.compiled import carried
-    from tools.run.native_gain import gains
+    from tools.kernels import native_gain
 
-    command = [sys.executable, "-m", named("tools.cli"), "warm", "--json"]
-    made = subprocess.run(
-        command, env={**os.environ, carried.ASKED: carried.NATIVE}, stdout=subprocess.PIPE, check=False
-    )
-    kept = json.loads(made.stdout)["kept"] if made.returncode == 0 else None
+    kept = native_gain.compile_natively()
     if kept is None:
         return _say(as_json, "warm: nothing is kept: no folder is writable, or compiling failed") or 1
-    measured = gains()
-    listed = ", ".join(f"{what} {times:.2f}" for what, times in measured.items())
+    gains = native_gain.gains()
+    listed = ", ".join(f"{what} {times:.2f}" for what, times in gains.items())
     text = (
         f"warm: kernels for this CPU are in {kept}\ntimes as fast as the code for any x86-64-v3: {listed}\n"
         f"next: set {carried.ASKED}={carried.NATIVE} for the processes that shall take them"
     )
-    return _say(as_json, text, kept=kept, gains=measured)
+    return _say(as_json, text, kept=kept, gains=gains)

@@ -1,4 +1,7 @@
-"""Measures what code for this CPU alone gains: the same check of records, in processes with either code."""
+"""Compiles for this CPU alone, and measures what that gains: the same check of records, in processes with either code.
+
+Which code a process runs is settled when it loads its first kernel, so each does one thing.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,16 @@ from store.recovery.log_end import new_rows
 BODIES = (128, 4096, 65536)
 BYTES = 16 << 20  # of records: beyond a CPU's second cache
 PASSES, PROCESSES = 3, 3
-DEADLINE_SECONDS = 600  # of a process: it may compile
+DEADLINE_SECONDS, ALL_SECONDS = 600, 3600  # of a process that may compile; of one that compiles all
+
+
+def compile_natively() -> str | None:
+    """Compile all kernels in a process that is asked to; return the folder, None where none could be kept."""
+    command = [sys.executable, "-m", named("tools.cli"), "warm", "--json"]
+    asked = {**os.environ, carried.ASKED: carried.NATIVE}
+    made = subprocess.run(command, env=asked, stdout=subprocess.PIPE, check=False, timeout=ALL_SECONDS)
+    kept: str | None = json.loads(made.stdout)["kept"] if made.returncode == 0 else None
+    return kept
 
 
 def gains() -> dict[str, float]:
@@ -40,7 +52,7 @@ def _in_a_process(asked: str) -> list[float]:
     environment = {name: value for name, value in os.environ.items() if name != carried.ASKED}
     if asked == carried.NATIVE or carried.listed() is None:
         environment[carried.ASKED] = asked
-    command = [sys.executable, "-m", named("tools.run.native_gain")]
+    command = [sys.executable, "-m", named("tools.kernels.native_gain")]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, timeout=DEADLINE_SECONDS)
     seconds: list[float] = json.loads(done.stdout)
     return seconds
