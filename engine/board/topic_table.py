@@ -24,7 +24,7 @@ from ipc.compiled.atomics import load_acquire, publish, release_fence, store_rel
 from ipc.compiled.kernels import bare_kernel, inlined, kernel
 from ipc.region import Region
 from store.message.properties import java_text
-from store.message.rows_kernel import Row
+from store.message.rows_kernel import Row, Scanned
 
 REGION_KIND, LAYOUT, TOPICS_FILE = "topics", 1, "topics"
 SLOTS = 4096
@@ -63,6 +63,16 @@ class TopicCount(NamedTuple):
     topic: str
     messages: int
     bytes: int
+
+
+class Topics(NamedTuple):
+    """The region's words and names, and the memory of the process that counts."""
+
+    words: Words
+    names: Bytes
+    table: Words  # a hash table of slot + 1
+    sums: Words  # a row of `TopicSum` for each slot; zeros before and after `count_rows`
+    changed: Words  # how many slots have sums, and which
 
 
 @inlined
@@ -115,23 +125,10 @@ def _commit(words: Words, sums: Words, changed: Words) -> None:
 
 
 @bare_kernel
-def count_rows(
-    words: Words,
-    names: Bytes,
-    table: Words,
-    sums: Words,
-    changed: Words,
-    array: Bytes,
-    base: int,
-    rows: Words,
-    first: int,
-    until: int,
-) -> int:
-    """Add rows [first, until) to their topics; `until`, or the first row whose topic has no slot yet.
-
-    `sums` are zeros before and after; `changed`: how many slots are, and which.
-    """
-    slot, is_known = 0, False
+def count_rows(topics: Topics, scanned: Scanned, first: int, until: int) -> int:
+    """Add rows [first, until) to their topics; `until`, or the first row whose topic has no slot yet."""
+    words, names, table, sums, changed = topics.words, topics.names, topics.table, topics.sums, topics.changed
+    array, rows, slot, is_known = scanned.array, scanned.rows, 0, False
     for index in range(first, until):
         at, length = rows[index, Row.TOPIC_AT], rows[index, Row.TOPIC_BYTES]
         if not is_known or not _is_named(names, slot, words, array, at, length):
@@ -143,7 +140,7 @@ def count_rows(
                 return index
             slot, is_known = max(table[place] - 1, 0), True
         copy = _copy_of(slot, words[_slot_at(slot) + TopicWord.VERSION])
-        offset = base + rows[index, Row.POSITION]
+        offset = scanned.base_offset + rows[index, Row.POSITION]
         if offset >= words[copy + TopicSum.COUNTED_TO]:
             if sums[slot, TopicSum.MESSAGES] == 0:
                 changed[0] += 1
@@ -209,17 +206,15 @@ class TopicTable:
                 enter(table._table, table._name(slot), slot)
         return table
 
-    def kernel_words(self) -> tuple[Words, Bytes, Words, Words, Words]:
-        """Return the arrays on which `count_rows` works."""
-        return self._words, self._names, self._table, self._sums, self._changed
+    def topics(self) -> Topics:
+        """Return that on which `count_rows` works."""
+        return Topics(self._words, self._names, self._table, self._sums, self._changed)
 
     def put(self, array: Bytes, base: int, rows: Words, count: int) -> None:
         """Count the first `count` rows of a scan of the segment at `base`; those counted before count once."""
-        row = 0
+        row, topics, scanned = 0, self.topics(), Scanned(array, base, rows)
         while row < count:
-            row = count_rows(
-                self._words, self._names, self._table, self._sums, self._changed, array, base, rows, row, count
-            )
+            row = count_rows(topics, scanned, row, count)
             if row < count:
                 at, length = int(rows[row, Row.TOPIC_AT]), int(rows[row, Row.TOPIC_BYTES])
                 self._add(array[at : at + length].tobytes())

@@ -9,14 +9,15 @@ that comes alone, and the first ones of many, are dispatched at once.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
-from engine.board.topic_table import count_rows
-from ipc.arrays import Bytes, Words
+from engine.board.topic_table import Topics, count_rows
+from ipc.arrays import Words
 from ipc.compiled.atomics import Followed, await_change, load_acquire, monotonic_ns, publish
 from ipc.compiled.kernels import kernel
 from store.message.rows_kernel import Row, ScanStop
 from store.queues.group_kernel import Grouping
-from store.recovery.turn_kernel import Done, TurnWord, take
+from store.recovery.turn_kernel import Done, Turn, TurnWord, take
 
 INTERVAL_NS_OF_MESSAGE, INTERVAL_NS_MIN, INTERVAL_NS_MAX, CREDIT_NS = 250_000, 500_000, 2_000_000, 8_000_000
 TURNS_NS = 100_000_000  # then the interpreter has a turn: signals, the heartbeat
@@ -29,6 +30,15 @@ class Pace(IntEnum):
     """Times: when what there was so far would be due without credit; when the last turn was, and somebody waited."""
 
     DUE_NS, WORKED_NS, WATCHED_NS = 0, 1, 2
+
+
+class Cursors(NamedTuple):
+    """The counters, and the indices of those that the dispatcher looks at."""
+
+    words: Words
+    end: int  # max_physical_offset
+    beginning: int  # min_physical_offset
+    reput: int  # reput_from_offset
 
 
 class Why(IntEnum):
@@ -74,98 +84,41 @@ def await_growth(words: Words, end: int, reput: int, seen: int, pace: Words, tim
 
 
 @kernel
-def _reached(start: int, limit: int, array: Bytes, base_offset: int, rows: Words, turn: Words, taken: int) -> int:
+def _reached(start: int, limit: int, turn: Turn, taken: int) -> int:
     """Return how far a turn came; -1 where the log is damaged."""
-    if taken < turn[TurnWord.ROWS]:
-        return int(base_offset + rows[taken, Row.POSITION])
-    stop = turn[TurnWord.STOP]
-    if stop == ScanStop.BLANK and limit == len(array):
-        return int(base_offset + len(array))
-    if (stop == ScanStop.NO_RECORD or stop == ScanStop.DAMAGED) and turn[TurnWord.POSITION] == start:
+    scanned, words = turn.scanned, turn.words
+    if taken < words[TurnWord.ROWS]:
+        return int(scanned.base_offset + scanned.rows[taken, Row.POSITION])
+    stop, length = words[TurnWord.STOP], len(scanned.array)
+    if stop == ScanStop.BLANK and limit == length:
+        return int(scanned.base_offset + length)
+    if (stop == ScanStop.NO_RECORD or stop == ScanStop.DAMAGED) and words[TurnWord.POSITION] == start:
         return -1
-    return int(base_offset + turn[TurnWord.POSITION])
+    return int(scanned.base_offset + words[TurnWord.POSITION])
 
 
 @kernel
-def follow(
-    words: Words,
-    end: int,
-    beginning: int,
-    reput: int,
-    pace: Words,
-    timeout_ns: int,
-    array: Bytes,
-    base_offset: int,
-    rows: Words,
-    passed_on: int,
-    turn: Words,
-    table: Words,
-    groups: Words,
-    entries: Bytes,
-    lanes: Words,
-    names: Bytes,
-    places: Words,
-    queue_ends: Words,
-    budget: int,
-    grouping: Words,
-    keys: Words,
-    key_ends: Words,
-    index: Bytes,
-    slots: int,
-    entries_max: int,
-    put: Words,
-    topics: Words,
-    topic_names: Bytes,
-    topic_table: Words,
-    sums: Words,
-    changed: Words,
-) -> int:
+def follow(cursors: Cursors, pace: Words, timeout_ns: int, turn: Turn, topics: Topics) -> int:
     """Follow the log within one segment until nothing comes for so long, TURNS_NS at most; see Why.
 
-    `end`, `beginning`, `reput`: where the log's bounds and reput_from_offset are; the rest is `take`'s and
-    `count_rows`'. After TAKEN the caller finishes the batch and moves the cursor.
+    After TAKEN the caller finishes the batch and moves the cursor.
     """
-    until_ns = monotonic_ns() + TURNS_NS
+    words, end, reput, base_offset = cursors.words, cursors.end, cursors.reput, turn.scanned.base_offset
+    length, until_ns = len(turn.scanned.array), monotonic_ns() + TURNS_NS
     while True:
         start, stop = load_acquire(words, reput), load_acquire(words, end)
-        if start < load_acquire(words, beginning) or not base_offset <= start < base_offset + len(array):
+        if start < load_acquire(words, cursors.beginning) or not base_offset <= start < base_offset + length:
             return Why.UNUSUAL
-        reached, taken, limit = start, 0, min(stop - base_offset, len(array))
+        reached, taken, limit = start, 0, min(stop - base_offset, length)
         if start < stop:
-            take(
-                start - base_offset,
-                limit,
-                array,
-                base_offset,
-                rows,
-                passed_on,
-                turn,
-                table,
-                groups,
-                entries,
-                lanes,
-                names,
-                places,
-                queue_ends,
-                budget,
-                grouping,
-                keys,
-                key_ends,
-                index,
-                slots,
-                entries_max,
-                put,
-            )
-            if turn[TurnWord.ROWS]:
-                if turn[TurnWord.DONE] != Done.INDEXED:
+            take(start - base_offset, limit, turn)
+            if turn.words[TurnWord.ROWS]:
+                if turn.words[TurnWord.DONE] != Done.INDEXED:
                     return Why.TAKEN
-                taken = grouping[Grouping.TAKEN]
-                counted = count_rows(
-                    topics, topic_names, topic_table, sums, changed, array, base_offset, rows, 0, taken
-                )
-                if counted < taken:
+                taken = turn.queues.grouped.state[Grouping.TAKEN]
+                if count_rows(topics, turn.scanned, 0, taken) < taken:
                     return Why.TAKEN
-            reached = _reached(start - base_offset, limit, array, base_offset, rows, turn, taken)
+            reached = _reached(start - base_offset, limit, turn, taken)
             if reached < 0:
                 return Why.UNUSUAL
         if reached > start:

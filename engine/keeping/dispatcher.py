@@ -23,7 +23,7 @@ from engine.board.cursors import Board
 from engine.board.queue_ends import QueueEnds
 from engine.board.topic_table import TopicTable
 from engine.keeping import dispatch_kernel
-from engine.keeping.dispatch_kernel import Pace, Why
+from engine.keeping.dispatch_kernel import Cursors, Pace, Why
 from engine.net.rare_lines import RareLines
 from engine.settings.config import BrokerConfig
 from engine.settings.store_parts import index_of, kinds_of
@@ -58,9 +58,8 @@ class Dispatcher:
         self._findings: dict[str, None] = {}  # of the batch, which may be tried again
         self._rare = RareLines(log)
         self._pace = np.zeros(len(Pace), np.int64)
-        beginning, reput = board.min_physical_offset, board.reput_from_offset
-        self._words = board.max_physical_offset.words
-        self._places = int(board.max_physical_offset.index), int(beginning.index), int(reput.index)
+        end, beginning, reput = board.max_physical_offset, board.min_physical_offset, board.reput_from_offset
+        self._cursors = Cursors(end.words, int(end.index), int(beginning.index), int(reput.index))
 
     def do_work(self, now_ms: int) -> int:
         """Dispatch one batch into the queues, unless there was no room just now; return the log bytes covered."""
@@ -136,7 +135,7 @@ class Dispatcher:
             self._settled = self._builder.queues
             gc.freeze()
         if reached == self._end:
-            dispatch_kernel.rest(self._words, self._places[2], self._pace, self._builder.taken)
+            dispatch_kernel.rest(self._cursors.words, self._cursors.reput, self._pace, self._builder.taken)
         return reached - start
 
     def _batch(self, begin: int) -> int:
@@ -147,25 +146,19 @@ class Dispatcher:
 
     def idle(self, timeout_ms: int) -> None:
         """Follow the log as long as all that comes is usual, or sleep until it grows."""
-        cursor, end, beginning, reput = self._board.reput_from_offset, *self._places
+        cursor, counters = self._board.reput_from_offset, self._cursors
         if self._retry_at_ms > self._now_ms:  # nobody else moves the cursor, so that only a signal ends it
             waiting.await_change(cursor, cursor.read(), min(timeout_ms, self._retry_at_ms - self._now_ms))
             return
         timeout_ns, start = timeout_ms * waiting.NS_PER_MS, cursor.read()
         is_there = start >= self._board.min_physical_offset.read()
         if self._topics is None or not is_there or not self._builder.is_ready(start):
-            dispatch_kernel.await_growth(self._words, end, reput, self._end, self._pace, timeout_ns)
+            dispatch_kernel.await_growth(
+                counters.words, counters.end, counters.reput, self._end, self._pace, timeout_ns
+            )
             return
-        why = dispatch_kernel.follow(
-            self._words,
-            end,
-            beginning,
-            reput,
-            self._pace,
-            timeout_ns,
-            *self._builder.turn_words(),
-            *self._topics.kernel_words(),
-        )
+        turn, topics = self._builder.turn(), self._topics.topics()
+        why = dispatch_kernel.follow(counters, self._pace, timeout_ns, turn, topics)
         self._is_taken = why == Why.TAKEN
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ The hash of a key with other than ASCII characters is left to the caller: Java's
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from store.index import index_file
 from store.message import properties
 from store.message.measure import PROPERTIES_LENGTH_BYTES
 from store.message.record import TRANSACTION_MASK, SysFlag
-from store.message.rows_kernel import Row
+from store.message.rows_kernel import Row, Scanned
 
 KEYS_MAX = 1 << 16  # keys there may be at once: more than the KEYS of one record hold
 AHEAD = 16  # so many rows, or keys, before its turn a place is asked for that is rarely in the CPU's cache
@@ -39,6 +40,17 @@ class Key(IntEnum):
     """Columns of a key's row."""
 
     KEY_HASH, SLOT_AT = 0, 1
+
+
+class OpenIndex(NamedTuple):
+    """An index file that is open, and memory for the keys of a batch; without an index all of it is empty."""
+
+    keys: Words  # a row of `Key` for each
+    key_ends: Words  # by row: the number of the first key behind the row's own
+    file: Bytes
+    slots: int
+    entries_max: int
+    state: Words  # see PutWord
 
 
 class KeyPlace(IntEnum):
@@ -300,32 +312,23 @@ def put_rows(
 
 
 @kernel
-def put_usual(
-    array: Bytes,
-    rows: Words,
-    count: int,
-    base_offset: int,
-    keys: Words,
-    ends: Words,
-    index: Bytes,
-    slots: int,
-    entries_max: int,
-    state: Words,
-) -> bool:
-    """The keys of the first `count` rows into a file that is open.
+def put_usual(scanned: Scanned, count: int, index: OpenIndex) -> bool:
+    """Put the keys of the first `count` rows into a file that is open.
 
     False, and nothing is put, where that needs the caller: a hash over UTF-16, a file, room in it, another round.
     """
-    if len(index) == 0 or count > len(ends):
+    rows, keys, ends, state, entries_max = scanned.rows, index.keys, index.key_ends, index.state, index.entries_max
+    if len(index.file) == 0 or count > len(ends):
         return False
-    there = max(load_be32(index, COUNT_AT), 1)
-    _, number, why = keys_of_rows(array, rows, 0, count, keys, 0, ends, slots)
+    there = max(load_be32(index.file, COUNT_AT), 1)
+    _, number, why = keys_of_rows(scanned.array, rows, 0, count, keys, 0, ends, index.slots)
     room = entries_max if number == 0 else min(entries_max, state[PutWord.ROOM])
     if why != PutStop.ALL_DONE or there >= entries_max or there + number > room:
         return False
     state[PutWord.ROW], state[PutWord.KEY] = 0, 0
-    geometry = (slots, entries_max)
-    return bool(put_rows(rows, (0, count), keys, ends, base_offset, index, geometry, state) == PutStop.ALL_DONE)
+    geometry = (index.slots, entries_max)
+    stop = put_rows(rows, (0, count), keys, ends, scanned.base_offset, index.file, geometry, state)
+    return bool(stop == PutStop.ALL_DONE)
 
 
 @kernel

@@ -27,7 +27,7 @@ from store.files import file_io, mapped_files
 from store.files.segment import Segment
 from store.index import index_kernel, query
 from store.index.index_file import ENTRY_BYTES, HEADER_BYTES, Geometry, Header, IndexFile, hash_of
-from store.index.index_kernel import Key, PutStop, PutWord
+from store.index.index_kernel import Key, OpenIndex, PutStop, PutWord
 from store.index.query import index_files
 from store.message import properties
 from store.message.measure import PROPERTIES_LENGTH_BYTES
@@ -37,7 +37,7 @@ from store.message.rows_kernel import Row
 ROWS_AT_ONCE = 4096  # whose keys are found before they are put: as much as the CPU's cache holds
 NO_FILE: Bytes = np.zeros(0, np.uint8)
 NO_WORDS: Words = np.zeros((0, len(Key)), np.int64)
-NO_INDEX = NO_WORDS, NO_WORDS[:, 0].copy(), NO_FILE, 0, 0, np.zeros(len(PutWord), np.int64)  # as `IndexService.words`
+NO_INDEX = OpenIndex(NO_WORDS, NO_WORDS[:, 0].copy(), NO_FILE, 0, 0, np.zeros(len(PutWord), np.int64))
 ROOM_BYTES = 1 << 20  # of entries, reserved and faulted in at a time
 NAME = "%Y%m%d%H%M%S"
 NAME_PATTERN = re.compile(r"\d{17}")
@@ -180,10 +180,10 @@ class IndexService:
 
     # putting
 
-    def words(self) -> tuple[Words, Words, Bytes, int, int, Words]:
-        """Return the arrays and sizes that `index_kernel.put_usual` works on."""
+    def opened(self) -> OpenIndex:
+        """Return that on which `index_kernel.put_usual` works."""
         file = NO_FILE if self._last is None else self._last.array
-        return self._keys, self._ends, file, self.geometry.slots, self.geometry.entries_max, self._state
+        return OpenIndex(self._keys, self._ends, file, self.geometry.slots, self.geometry.entries_max, self._state)
 
     def put(self, segment: Segment, rows: Words, count: int) -> None:
         """The keys of the first `count` rows that `store.message.rows_kernel.scan` made of that segment.

@@ -10,6 +10,7 @@ Rows are int64. Body CRCs are not looked at here: recovery checks them over the 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,14 @@ class Special(IntEnum):
     """Bits of SPECIAL: what Python has to look at."""
 
     TAGS_NOT_ASCII, INNER_PROPERTIES = 1, 2
+
+
+class Scanned(NamedTuple):
+    """The bytes of a segment, the log offset of the first one, and the rows of its records."""
+
+    array: Bytes
+    base_offset: int
+    rows: Words
 
 
 class ScanStop(IntEnum):

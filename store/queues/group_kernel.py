@@ -9,6 +9,7 @@ has its name is asked after the write: who removes it later removes what was wri
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from ipc.compiled.kernels import bare_kernel, inlined, kernel
 from ipc.compiled.memory import store_be32, store_be64
 from ipc.compiled.system_calls import STATX_WORDS, names_of_file, write_bytes
 from store.message import record
-from store.message.rows_kernel import Row
+from store.message.rows_kernel import Row, Scanned
 from store.queues.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT
 
 goes_to_queue = inlined(record.goes_to_queue)
@@ -49,6 +50,32 @@ class Grouping(IntEnum):
     TAKEN, QUEUES, LEFT, GROUP = 0, 1, 2, 3
 
 
+class LaneTable(NamedTuple):
+    """A row of `Lane` for each queue, their names one behind the other, and a hash table of lane + 1."""
+
+    words: Words
+    names: Bytes
+    places: Words  # a power of two
+
+
+class Groups(NamedTuple):
+    """Memory of a grouping, and what it has come to."""
+
+    table: Words  # at least twice as many words as rows, a power of two
+    rows: Words  # a row of `Group` for each queue; STARTS_AT in `entries`
+    entries: Bytes
+    state: Words  # see Grouping
+
+
+class OpenQueues(NamedTuple):
+    """All that a turn knows of queues; `budget` is that of `group_rows`."""
+
+    grouped: Groups
+    lanes: LaneTable
+    ends: Words  # by slot, where others look
+    budget: int
+
+
 @bare_kernel
 def _code_of(array: Bytes, at: int, count: int, queue_id: int) -> int:
     """The hash of a queue's name."""
@@ -74,14 +101,15 @@ def _same_queue(array: Bytes, one: Words, other: Words) -> bool:
 
 
 @bare_kernel
-def _lane_of(array: Bytes, row: Words, code: int, lanes: Words, names: Bytes, places: Words) -> int:
+def _lane_of(array: Bytes, row: Words, code: int, lanes: LaneTable) -> int:
     """The lane of the row's queue; NO_LANE for one that has none."""
+    places = lanes.places
     place = code & (len(places) - 1)
     while places[place] != 0:
         lane = places[place] - 1
-        own = lanes[lane]
+        own = lanes.words[lane]
         is_alike = own[Lane.QUEUE_ID] == row[Row.QUEUE_ID] and own[Lane.NAME_BYTES] == row[Row.TOPIC_BYTES]
-        if is_alike and _same_bytes(array, row[Row.TOPIC_AT], names, own[Lane.NAME_AT], row[Row.TOPIC_BYTES]):
+        if is_alike and _same_bytes(array, row[Row.TOPIC_AT], lanes.names, own[Lane.NAME_AT], row[Row.TOPIC_BYTES]):
             return int(lane)
         place = (place + 1) & (len(places) - 1)
     return NO_LANE
@@ -99,26 +127,13 @@ def enter_lanes(lanes: Words, names: Bytes, places: Words, first: int, until: in
 
 
 @bare_kernel
-def group_rows(
-    array: Bytes,
-    rows: Words,
-    count: int,
-    base_offset: int,
-    table: Words,
-    groups: Words,
-    entries: Bytes,
-    lanes: Words,
-    names: Bytes,
-    places: Words,
-    budget: int,
-    state: Words,
-) -> None:
+def group_rows(scanned: Scanned, count: int, grouped: Groups, lanes: LaneTable, budget: int) -> None:
     """Sort the first `count` rows into entries: all of a queue together, in the log's order; see Grouping.
 
-    `table`: at least twice `count` words, a power of two; `groups`: a row per queue, STARTS_AT in entries;
     DENSE: every queue offset is the one before it plus one.
     `budget`: how much opening of queues may cost: one without a lane NEW_COST, one whose file is not open 1.
     """
+    array, rows, table, groups = scanned.array, scanned.rows, grouped.table, grouped.rows
     mask = 1
     while mask < 2 * count:
         mask *= 2
@@ -136,8 +151,8 @@ def group_rows(
             slot = (slot + 1) & mask
         number = table[slot] - 1
         if number < 0:
-            lane = _lane_of(array, row, code, lanes, names, places)
-            budget -= NEW_COST if lane == NO_LANE else 0 if lanes[lane, Lane.FD] != CLOSED else 1
+            lane = _lane_of(array, row, code, lanes)
+            budget -= NEW_COST if lane == NO_LANE else 0 if lanes.words[lane, Lane.FD] != CLOSED else 1
             if budget < 0 and known > 0:
                 break
             number, known = known, known + 1
@@ -152,13 +167,14 @@ def group_rows(
         group[Group.LAST_QUEUE_OFFSET], group[Group.LAST_ROW] = row[Row.QUEUE_OFFSET], taken
         row[Row.GROUP] = number
         taken += 1
-    _fill_entries(rows, taken, base_offset, groups, known, entries)
+    _fill_entries(scanned, taken, groups, known, grouped.entries)
+    state = grouped.state
     state[Grouping.TAKEN], state[Grouping.QUEUES], state[Grouping.LEFT] = taken, known, known
 
 
 @bare_kernel
-def _fill_entries(rows: Words, count: int, base_offset: int, groups: Words, known: int, entries: Bytes) -> None:
-    start = 0
+def _fill_entries(scanned: Scanned, count: int, groups: Words, known: int, entries: Bytes) -> None:
+    rows, start = scanned.rows, 0
     for number in range(known):
         groups[number, Group.STARTS_AT] = start
         start += groups[number, Group.ENTRIES]
@@ -169,23 +185,22 @@ def _fill_entries(rows: Words, count: int, base_offset: int, groups: Words, know
             continue
         group = groups[row[Row.GROUP]]
         at = (group[Group.STARTS_AT] + group[Group.ENTRIES]) * ENTRY_BYTES
-        store_be64(entries, at, base_offset + row[Row.POSITION])
+        store_be64(entries, at, scanned.base_offset + row[Row.POSITION])
         store_be32(entries, at + ENTRY_SIZE_AT, row[Row.SIZE])
         store_be64(entries, at + ENTRY_TAGS_AT, row[Row.TAGS_CODE])
         group[Group.ENTRIES] += 1
 
 
 @kernel
-def put_groups(
-    rows: Words, base_offset: int, groups: Words, entries: Bytes, lanes: Words, ends: Words, state: Words
-) -> int:
+def put_groups(scanned: Scanned, grouped: Groups, lanes: Words, ends: Words) -> int:
     """Write the groups whose queues simply go on in an open file, and show their ends; what is LEFT is not touched.
 
     0, or -errno.
     """
+    rows, base_offset, entries, state = scanned.rows, scanned.base_offset, grouped.entries, grouped.state
     scratch = np.empty(STATX_WORDS, np.int64)
     for number in range(state[Grouping.QUEUES]):
-        group = groups[number]
+        group = grouped.rows[number]
         if group[Group.LANE] == NO_LANE or group[Group.DENSE] == 0:
             continue
         own, count = lanes[group[Group.LANE]], group[Group.ENTRIES]

@@ -14,7 +14,7 @@ import numpy as np
 
 from ipc.arrays import Bytes, Words
 from store.queues import group_kernel
-from store.queues.group_kernel import CLOSED, Lane
+from store.queues.group_kernel import CLOSED, Lane, LaneTable
 
 NO_SLOT = -1
 
@@ -38,6 +38,10 @@ class Lanes:
     def open_files(self) -> int:
         """Return the number of descriptors that are held."""
         return len(self._open)
+
+    def table(self) -> LaneTable:
+        """Return the lanes for kernels, as long as none is added."""
+        return LaneTable(self.words, self.names, self.places)
 
     def add(self, topic: bytes, queue_id: int) -> int:
         """A lane for one more queue, which ends at 0."""

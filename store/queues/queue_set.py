@@ -26,7 +26,7 @@ from store.message.measure import PROPERTIES_LENGTH_BYTES
 from store.message.multi_dispatch import JAVA_LONG, targets
 from store.message.properties import INNER_BASE, INNER_NUM, java_hash, java_text
 from store.message.record import SysFlag
-from store.message.rows_kernel import Row, Special
+from store.message.rows_kernel import Row, Scanned, Special
 from store.message.topics import LMQ_PREFIX
 from store.names import BATCH_QUEUES, CONSUME_QUEUES, QUEUE_EXTENSIONS
 from store.queues import group_kernel
@@ -34,7 +34,7 @@ from store.queues.batch_consume_queue import BatchConsumeQueue, BatchTopics, bat
 from store.queues.builders import BatchBuilder, Builder, Expired, PlainBuilder, Share
 from store.queues.consume_queue import CQ_DTYPE, ENTRY_BYTES, ConsumeQueue, is_file_name, queue_directories
 from store.queues.extension import QueueExt
-from store.queues.group_kernel import NO_LANE, Group, Grouping
+from store.queues.group_kernel import NO_LANE, Group, Grouping, Groups, OpenQueues
 from store.queues.lanes import NO_SLOT, Lanes
 from store.queues.opening import BUDGET_MAX, Opening
 
@@ -153,10 +153,12 @@ class QueueSet:
         self._lanes = Lanes(open_max)
         self._builders: dict[tuple[bytes, int], Builder | None] = {}
         self._by_lane: list[Builder | None] = []
-        self._groups = np.zeros((rows_max, len(Group)), np.int64)
-        self._table = np.zeros(_table_words(rows_max), np.int64)
-        self._entries = np.zeros(rows_max * ENTRY_BYTES, np.uint8)
-        self._state = np.zeros(len(Grouping), np.int64)
+        self._grouped = Groups(
+            np.zeros(_table_words(rows_max), np.int64),
+            np.zeros((rows_max, len(Group)), np.int64),
+            np.zeros(rows_max * ENTRY_BYTES, np.uint8),
+            np.zeros(len(Grouping), np.int64),
+        )
         self.opening = Opening(BUDGET_MAX) if open_max else Opening()
 
     def skip_to(self, physical_offset: int) -> None:
@@ -185,21 +187,17 @@ class QueueSet:
     @property
     def taken(self) -> int:
         """Return the number of rows that were grouped."""
-        return int(self._state[Grouping.TAKEN])
+        return int(self._grouped.state[Grouping.TAKEN])
 
     def failure(self, number: int) -> OSError:
         """The error with that number of writing the queue at which `put_groups` stopped."""
-        builder = self._by_lane[int(self._groups[self._state[Grouping.GROUP], Group.LANE])]
+        builder = self._by_lane[int(self._grouped.rows[self._grouped.state[Grouping.GROUP], Group.LANE])]
         assert builder is not None
         return OSError(number, os.strerror(number), str(builder.files.directory))
 
-    def words(self) -> tuple[Words, Words, Bytes, Words, Bytes, Words, Words, int, Words]:
-        """Return the arrays on which the kernels work."""
-        lanes = self._lanes
-        return (
-            self._table, self._groups, self._entries, lanes.words, lanes.names, lanes.places, self._end_words,
-            self.opening.budget, self._state,
-        )  # fmt: skip
+    def open(self) -> OpenQueues:
+        """Return that on which a turn works, until the next queue is met."""
+        return OpenQueues(self._grouped, self._lanes.table(), self._end_words, self.opening.budget)
 
     def put(self, segment: Segment, rows: Words, from_offset: int) -> int:
         """Put the rows' entries into their queues; how many rows that were. A queue met for the first time is as
@@ -213,24 +211,10 @@ class QueueSet:
         special, lanes = marked if self._kinds.multi_dispatch and len(marked) else None, self._lanes
         if special is not None and lanes.open_max:
             rows = rows[:FURTHER_ROWS]
-        group_kernel.group_rows(
-            segment.array,
-            rows,
-            len(rows),
-            segment.base_offset,
-            self._table,
-            self._groups,
-            self._entries,
-            lanes.words,
-            lanes.names,
-            lanes.places,
-            self.opening.budget,
-            self._state,
-        )
+        scanned = Scanned(segment.array, segment.base_offset, rows)
+        group_kernel.group_rows(scanned, len(rows), self._grouped, lanes.table(), self.opening.budget)
         if special is None and lanes.open_max:
-            error = group_kernel.put_groups(
-                rows, segment.base_offset, self._groups, self._entries, lanes.words, self._end_words, self._state
-            )
+            error = group_kernel.put_groups(scanned, self._grouped, lanes.words, self._end_words)
             if error:
                 raise self.failure(-error)
         if special is not None:  # fewer rows are looked at, and fewer grouped where many queues are to be opened
@@ -245,8 +229,8 @@ class QueueSet:
         self.opening.note(self._lanes.opened - opened, len(self._lanes) - known, began_ns)
 
     def _put_left(self, segment: Segment, rows: Words, special: Words | None, from_offset: int) -> None:
-        count = int(self._state[Grouping.QUEUES])
-        grouped = _Grouped(rows, self._groups[:count], self._entries)
+        count = int(self._grouped.state[Grouping.QUEUES])
+        grouped = _Grouped(rows, self._grouped.rows[:count], self._grouped.entries)
         work = []
         for number in grouped.left():
             builder = self._builder_of(segment, grouped.first_row(number), grouped.lane(number), from_offset)

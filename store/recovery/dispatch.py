@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,11 +21,11 @@ from store.files.segment_files import SegmentFiles
 from store.index.service import NO_INDEX, IndexService
 from store.message import rows_kernel as kernel
 from store.message.delay import DELAYS_MS
-from store.message.rows_kernel import Row, ScanStop
+from store.message.rows_kernel import Row, Scanned, ScanStop
 from store.queues.queue_set import PLAIN_QUEUES, ROWS_MAX, EndsTable, QueueKinds, QueueSet
 from store.recovery import turn_kernel
 from store.recovery.log_end import store_timestamp_ms
-from store.recovery.turn_kernel import Done, TurnWord
+from store.recovery.turn_kernel import Done, Turn, TurnWord
 
 BATCH_ROWS = ROWS_MAX
 FINDINGS_MAX = 100
@@ -130,7 +129,7 @@ class Dispatcher:
         base, turn = segment.base_offset, self._turn
         limit = min(to_offset, segment.end_offset) - base
         if self._is_turned:
-            turn_kernel.take(from_offset - base, limit, *self.turn_words())
+            turn_kernel.take(from_offset - base, limit, self.turn())
         else:
             turn[: TurnWord.DONE] = kernel.scan(segment.array, from_offset - base, limit, base, self._rows)
             turn[TurnWord.DONE] = Done.SCANNED
@@ -146,13 +145,13 @@ class Dispatcher:
         segment = self._segment
         return self._is_turned and segment is not None and segment.base_offset <= from_offset < segment.end_offset
 
-    def turn_words(self) -> tuple[Any, ...]:
-        """Return the arguments on which `turn_kernel.take` works."""
+    def turn(self) -> Turn:
+        """Return that on which `turn_kernel.take` works."""
         assert self._segment is not None
         segment, queues = self._segment, self._queues
-        index = NO_INDEX if self._index is None else self._index.words()
-        own = segment.array, segment.base_offset, self._rows, queues.passed_on, self._turn
-        return *own, *queues.words(), *index
+        scanned = Scanned(segment.array, segment.base_offset, self._rows)
+        keys = NO_INDEX if self._index is None else self._index.opened()
+        return Turn(scanned, queues.passed_on, self._turn, queues.open(), keys)
 
     def finish(self, from_offset: int, to_offset: int) -> int:
         """Do what is left of a batch that was taken; return the offset that it came to."""

@@ -19,10 +19,10 @@ from store.files.segment_files import SegmentFiles
 from store.message import rows_kernel as kernel
 from store.message.properties import java_text
 from store.message.record import TRANSACTION_MASK, SysFlag
-from store.message.rows_kernel import Row, ScanStop
+from store.message.rows_kernel import Row, Scanned, ScanStop
 from store.queues import group_kernel
 from store.queues.consume_queue import ENTRY_BYTES
-from store.queues.group_kernel import NO_BUDGET, Group, Grouping
+from store.queues.group_kernel import NO_BUDGET, Group, Grouping, Groups
 from store.queues.lanes import Lanes
 
 ROWS = 16384
@@ -69,29 +69,16 @@ class Leftovers:
 
     def _look_up_to(self, end: int) -> None:
         rows = np.zeros((ROWS, len(Row)), np.int64)
-        groups = np.zeros((ROWS, len(Group)), np.int64)
-        table, entries = np.zeros(TABLE_WORDS, np.int64), np.zeros(ROWS * ENTRY_BYTES, np.uint8)
-        lanes, state = Lanes(0), np.zeros(len(Grouping), np.int64)
+        table, groups = np.zeros(TABLE_WORDS, np.int64), np.zeros((ROWS, len(Group)), np.int64)
+        entries, state = np.zeros(ROWS * ENTRY_BYTES, np.uint8), np.zeros(len(Grouping), np.int64)
+        grouped, lanes = Groups(table, groups, entries, state), Lanes(0).table()
         while self._known_to < end:
             base = self._files.base_of(self._known_to)
             with self._files.open(base) as segment:
                 limit = min(end - base, segment.size_bytes)
                 reached, count, stop = kernel.scan(segment.array, self._known_to - base, limit, base, rows)
-                group_kernel.group_rows(
-                    segment.array,
-                    rows,
-                    count,
-                    base,
-                    table,
-                    groups,
-                    entries,
-                    lanes.words,
-                    lanes.names,
-                    lanes.places,
-                    NO_BUDGET,
-                    state,
-                )
-                for group in groups[: state[Grouping.QUEUES]]:
+                group_kernel.group_rows(Scanned(segment.array, base, rows), count, grouped, lanes, NO_BUDGET)
+                for group in grouped.rows[: grouped.state[Grouping.QUEUES]]:
                     row = rows[group[Group.FIRST_ROW]]
                     at, size = int(row[Row.TOPIC_AT]), int(row[Row.TOPIC_BYTES])
                     key = segment.array[at : at + size].tobytes(), int(row[Row.QUEUE_ID])

@@ -7,14 +7,15 @@ What is unusual is left to `store.recovery.dispatch`, as it lies.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
-from ipc.arrays import Bytes, Words
+from ipc.arrays import Words
 from ipc.compiled.kernels import kernel
-from store.index.index_kernel import put_usual
-from store.message.rows_kernel import Row, scan
-from store.queues.group_kernel import Grouping, group_rows, put_groups
+from store.index.index_kernel import OpenIndex, put_usual
+from store.message.rows_kernel import Row, Scanned, scan
+from store.queues.group_kernel import Grouping, OpenQueues, group_rows, put_groups
 
 
 class TurnWord(IntEnum):
@@ -29,49 +30,34 @@ class Done(IntEnum):
     SCANNED, GROUPED, QUEUED, INDEXED = 0, 1, 2, 3
 
 
-@kernel
-def take(
-    start: int,
-    limit: int,
-    array: Bytes,
-    base_offset: int,
-    rows: Words,
-    passed_on: int,
-    turn: Words,
-    table: Words,
-    groups: Words,
-    entries: Bytes,
-    lanes: Words,
-    names: Bytes,
-    places: Words,
-    queue_ends: Words,
-    budget: int,
-    grouping: Words,
-    keys: Words,
-    key_ends: Words,
-    index: Bytes,
-    slots: int,
-    entries_max: int,
-    put: Words,
-) -> None:
-    """Take the records from `start` on, as `scan` does. `passed_on`: bits of SPECIAL that end it at SCANNED.
+class Turn(NamedTuple):
+    """What a turn works on: the open segment with room for rows, the queues, and the open index file."""
 
-    `slots`: of the index file, 0 where there is no index.
-    """
-    position, count, stop = scan(array, start, limit, base_offset, rows)
-    turn[TurnWord.POSITION], turn[TurnWord.ROWS], turn[TurnWord.STOP] = position, count, np.int64(stop)
-    turn[TurnWord.DONE], turn[TurnWord.ERROR] = Done.SCANNED, 0
+    scanned: Scanned
+    passed_on: int  # bits of SPECIAL that end a turn at SCANNED
+    words: Words  # see TurnWord
+    queues: OpenQueues
+    keys: OpenIndex
+
+
+@kernel
+def take(start: int, limit: int, turn: Turn) -> None:
+    """Take the records from `start` on, as `scan` does."""
+    scanned, words, queues, rows = turn.scanned, turn.words, turn.queues, turn.scanned.rows
+    position, count, stop = scan(scanned.array, start, limit, scanned.base_offset, rows)
+    words[TurnWord.POSITION], words[TurnWord.ROWS], words[TurnWord.STOP] = position, count, np.int64(stop)
+    words[TurnWord.DONE], words[TurnWord.ERROR] = Done.SCANNED, 0
     if count == 0:
         return
     for number in range(count):
-        if rows[number, Row.SPECIAL] & passed_on:
+        if rows[number, Row.SPECIAL] & turn.passed_on:
             return
-    group_rows(array, rows, count, base_offset, table, groups, entries, lanes, names, places, budget, grouping)
-    turn[TurnWord.DONE] = Done.GROUPED
-    turn[TurnWord.ERROR] = put_groups(rows, base_offset, groups, entries, lanes, queue_ends, grouping)
-    if turn[TurnWord.ERROR] or grouping[Grouping.LEFT]:
+    grouped = queues.grouped
+    group_rows(scanned, count, grouped, queues.lanes, queues.budget)
+    words[TurnWord.DONE] = Done.GROUPED
+    words[TurnWord.ERROR] = put_groups(scanned, grouped, queues.lanes.words, queues.ends)
+    if words[TurnWord.ERROR] or grouped.state[Grouping.LEFT]:
         return
-    turn[TurnWord.DONE] = Done.QUEUED
-    taken = grouping[Grouping.TAKEN]
-    if slots == 0 or put_usual(array, rows, taken, base_offset, keys, key_ends, index, slots, entries_max, put):
-        turn[TurnWord.DONE] = Done.INDEXED
+    words[TurnWord.DONE] = Done.QUEUED
+    if turn.keys.slots == 0 or put_usual(scanned, grouped.state[Grouping.TAKEN], turn.keys):
+        words[TurnWord.DONE] = Done.INDEXED
