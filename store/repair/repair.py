@@ -36,7 +36,7 @@ from store.recovery import last_run
 from store.repair.journal import Bound, Journal
 from store.verify import check_kernel as kernel
 from store.verify import digests
-from store.verify.check_words import CheckStop, Count, Event, Part, Queue, State
+from store.verify.check_words import CheckStop, Count, Event, Notes, Part, Queue, QueueArrays, State
 
 JOURNAL_MAGIC = b"SLIPREP2"
 PART_BYTES_MAX = 64 << 20  # a longer range is repaired in parts that end where records do
@@ -292,11 +292,11 @@ def _put(files: SegmentFiles, bound: Bound) -> None:
 
 def _sound_end(segment: Segment, position: int) -> int:
     """Return where the sound records from `position` on end; CRCs are looked at, queues are not."""
-    nothing = np.zeros(1, np.int64)
-    queues, names = np.zeros((1, len(Queue)), np.int64), np.zeros(64, np.uint8)
-    counts, matched = np.zeros((1, len(Count)), np.int64), np.zeros(1, np.uint8)
+    nothing, no_names, counts = np.zeros(1, np.int64), np.zeros(64, np.uint8), np.zeros((1, len(Count)), np.int64)
+    rows, no_entries = np.zeros((1, len(Queue)), np.int64), np.zeros(1, np.uint8)
+    queues = QueueArrays(nothing, rows, no_names, counts, nothing, no_entries)
     state, parts = np.zeros(len(State), np.int64), np.zeros(len(Part), np.int64)
-    events = np.zeros((ROWS, len(Event)), np.int64)
+    notes = Notes(nothing, state, parts, np.zeros((ROWS, len(Event)), np.int64))
     stop = CheckStop.PAUSE
     while stop == CheckStop.PAUSE:
         position, stop, _ = kernel.check(
@@ -306,15 +306,7 @@ def _sound_end(segment: Segment, position: int) -> int:
             segment.size_bytes,
             segment.base_offset,
             0,
-            nothing,
             queues,
-            names,
-            counts,
-            nothing,
-            matched,
-            nothing,
-            state,
-            parts,
-            events,
+            notes,
         )
     return int(position)

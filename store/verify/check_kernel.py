@@ -32,7 +32,18 @@ from store.message.measure import BODY_LENGTH_BYTES
 from store.message.measure_kernel import measure, names_itself, store_timestamp
 from store.queues import extension
 from store.queues.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT
-from store.verify.check_words import CheckStop, Count, Event, EventKind, Part, Queue, QueueKind, State
+from store.verify.check_words import (
+    CheckStop,
+    Count,
+    Event,
+    EventKind,
+    Notes,
+    Part,
+    Queue,
+    QueueArrays,
+    QueueKind,
+    State,
+)
 
 EVENTS_A_RECORD = 4
 goes_to_queue = inlined(record.goes_to_queue)
@@ -206,20 +217,10 @@ def _add_event(
 
 @bare_kernel
 def _look_at_entry(
-    array: Bytes,
-    position: int,
-    base_offset: int,
-    parts: Words,
-    number: int,
-    queues: Words,
-    counts: Words,
-    addresses: Words,
-    matched: Bytes,
-    delays: Words,
-    events: Words,
-    count: int,
+    array: Bytes, position: int, base_offset: int, number: int, checked: QueueArrays, notes: Notes, count: int
 ) -> int:
     """Compare the record with its queue's entry; the number of events then."""
+    queues, counts, parts, delays, events = checked.rows, checked.counts, notes.parts, notes.delays, notes.events
     queue_offset = load_be64(array, position + layout.QUEUE_OFFSET_AT)
     index = queue_offset - queues[number, Queue.FIRST]
     if index < 0 or index >= queues[number, Queue.COUNT]:
@@ -232,7 +233,7 @@ def _look_at_entry(
     if index >= queues[number, Queue.PER_FILE]:
         file = index // queues[number, Queue.PER_FILE]
         rest = index - file * queues[number, Queue.PER_FILE]
-    address = addresses[queues[number, Queue.FILES_AT] + file] + rest * ENTRY_BYTES
+    address = checked.addresses[queues[number, Queue.FILES_AT] + file] + rest * ENTRY_BYTES
     prefetch(address + PREFETCH_BYTES)  # there are more queues than streams that the machine follows by itself
     held = load_be64_from(address + ENTRY_TAGS_AT)
     code, size = parts[Part.TAGS_HASH], parts[Part.SIZE]
@@ -240,7 +241,7 @@ def _look_at_entry(
         late = queues[number, Queue.KIND] == QueueKind.SCHEDULE and parts[Part.LEVEL] > 0
         same = held == code or (late and held == parts[Part.STORED] + delays[min(parts[Part.LEVEL], len(delays) - 1)])
         if same or held <= EXT_ADDRESS_MAX or parts[Part.TAGS_PLAIN] == 0:
-            matched[queues[number, Queue.MATCHED_AT] + index] = 1
+            checked.matched[queues[number, Queue.MATCHED_AT] + index] = 1
             if held <= EXT_ADDRESS_MAX:
                 if late:
                     code = parts[Part.STORED] + delays[min(parts[Part.LEVEL], len(delays) - 1)]
@@ -327,23 +328,15 @@ def check(
     pause_at: int,
     base_offset: int,
     dispatched: int,
-    slots: Words,
-    queues: Words,
-    names: Bytes,
-    counts: Words,
-    addresses: Words,
-    matched: Bytes,
-    delays: Words,
-    state: Words,
-    parts: Words,
-    events: Words,
+    queues: QueueArrays,
+    notes: Notes,
 ) -> tuple[int, CheckStop, int]:
     """Check the records from `position` on: (where it stopped, why, how many events).
 
     Bytes at and above `limit` are not looked at; PAUSE: `pause_at` is reached or `events` is full. Records at and above
     the log offset `dispatched` need no entry. NEW_QUEUE: this record's queue is not in the table.
     """
-    count = 0
+    count, parts, events = 0, notes.parts, notes.events
     while position < limit:
         if position >= pause_at or count + EVENTS_A_RECORD > len(events):
             return position, CheckStop.PAUSE, count
@@ -360,28 +353,16 @@ def check(
         in_batch, plain = parts[Part.SYS_FLAG] & INNER_BATCH != 0, True
         if queued and not in_batch:
             queue_id = load_be32(array, position + layout.QUEUE_ID_AT)
-            number = find_queue(array, parts[Part.TOPIC_AT], parts[Part.TOPIC_BYTES], queue_id, slots, queues, names)
+            at, length = parts[Part.TOPIC_AT], parts[Part.TOPIC_BYTES]
+            number = find_queue(array, at, length, queue_id, queues.slots, queues.rows, queues.names)
             if number < 0:
                 return position, CheckStop.NEW_QUEUE, count
-            kind = queues[number, Queue.KIND]
+            kind = queues.rows[number, Queue.KIND]
             in_batch, plain = kind == QueueKind.BATCH, kind == QueueKind.PLAIN
             if not in_batch:
-                count = _look_at_entry(
-                    array,
-                    position,
-                    base_offset,
-                    parts,
-                    number,
-                    queues,
-                    counts,
-                    addresses,
-                    matched,
-                    delays,
-                    events,
-                    count,
-                )
+                count = _look_at_entry(array, position, base_offset, number, queues, notes, count)
         count = _other_events(array, position, base_offset, parts, queued, in_batch, events, count)
-        _note_protection(parts, whole > 0, queued and not in_batch, plain, state)
-        _note_time(base_offset + position, parts[Part.STORED], state)
+        _note_protection(parts, whole > 0, queued and not in_batch, plain, notes.state)
+        _note_time(base_offset + position, parts[Part.STORED], notes.state)
         position += parts[Part.SIZE]
     return position, CheckStop.LIMIT, count

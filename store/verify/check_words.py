@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
+
+from ipc.arrays import Bytes, Words
 
 
 class Queue(IntEnum):
@@ -53,3 +56,23 @@ class Part(IntEnum):
 
     SIZE, SYS_FLAG, BODY_AT, BODY_BYTES, TOPIC_AT, TOPIC_BYTES, PROPERTIES_AT, PROPERTIES_BYTES, STORED = range(9)
     TAGS_HASH, TAGS_PAIR_BYTES, TAGS_PLAIN, LEVEL, MULTI_AT = range(9, 14)
+
+
+class QueueArrays(NamedTuple):
+    """The queues that records are compared with; numbers of queues are rows of `rows` and `counts`."""
+
+    slots: Words  # a hash table of number + 1, a power of two
+    rows: Words  # columns: Queue
+    names: Bytes
+    counts: Words  # columns: Count
+    addresses: Words  # of all mapped files
+    matched: Bytes  # 1 for each entry that is its record's
+
+
+class Notes(NamedTuple):
+    """What a check of records writes, and the times of delay levels, in milliseconds."""
+
+    delays: Words
+    state: Words  # State
+    parts: Words  # Part
+    events: Words  # columns: Event

@@ -25,7 +25,7 @@ from store.verify import check_kernel
 from store.verify import index_kernel as kernel
 from store.verify.check_words import CheckStop, Part
 from store.verify.finding import Finding
-from store.verify.index_kernel import IndexStop, IndexWord
+from store.verify.index_kernel import CheckedFile, CheckedLog, IndexStop, IndexWord, Work
 
 REBUILD_INDEX = "stop the broker, then `slipstream log rebuild index STORE`: the index is built again from the log"
 FIRST_SECONDS, PAUSE_SECONDS = 2.0, 0.02  # for the first entries of all, which are being put
@@ -50,9 +50,8 @@ class IndexCheck:
         self._paths = index_files(directory)
         self._segment: Segment | None = None
         self._array, self._base = np.zeros(0, np.uint8), 0  # the segment's, or zeros where one is missing
-        self._parts = np.zeros(len(Part), np.int64)
-        self._hashes = np.zeros(kernel.KEYS_MAX, np.int64)
         self._state = np.zeros(len(IndexWord), np.int64)
+        self._work = Work(np.zeros(len(Part), np.int64), np.zeros(kernel.KEYS_MAX, np.int64), self._state)
         self._state[IndexWord.CURSOR] = self._state[IndexWord.LAST_OFFSET] = -1
         self._earlier_ms = 0  # when the file before ended
         self.entries = 0
@@ -119,23 +118,12 @@ class IndexCheck:
         self._earlier_ms = header.end_timestamp_ms
 
     def _entries(self, file: IndexFile, header: Header, heads: np.ndarray[tuple[int], np.dtype[np.int32]]) -> None:
+        slots, count, begin_ms = file.geometry.slots, header.index_count, header.begin_timestamp_ms
+        index = CheckedFile(file.array, slots, count, begin_ms, heads)
         while True:
             limit = min(len(self._array), self._end - self._base)
-            why = kernel.check_entries(
-                file.array,
-                file.geometry.slots,
-                header.index_count,
-                header.begin_timestamp_ms,
-                self._array,
-                self._base,
-                limit,
-                self._bases[0],
-                self._end,
-                heads,
-                self._parts,
-                self._hashes,
-                self._state,
-            )
+            log = CheckedLog(self._array, self._base, limit, self._bases[0], self._end)
+            why = kernel.check_entries(index, log, self._work)
             self._on_progress()
             if why == IndexStop.ALL_DONE:
                 return
@@ -211,6 +199,6 @@ class IndexCheck:
         if base not in self._bases or offset >= self._end:
             return None
         with self._files.open(base) as segment:
-            parts = self._parts
+            parts = self._work.parts
             kind = check_kernel.shape(segment.array, offset - base, segment.size_bytes, base, parts)
             return int(parts[Part.STORED]) if kind == CheckStop.SOUND else None

@@ -10,6 +10,7 @@ record that is passed must have none. `check_entries` works inside one segment, 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,34 @@ class IndexWord(IntEnum):
 
     NUMBER, CURSOR, LAST_OFFSET, LAST_KEYS, LAST_SEEN = range(5)
     CHAIN, CHAIN_AT, NO_RECORD, NO_RECORD_AT, KEY, KEY_AT, TIME, TIME_AT, LEFT_OUT, LEFT_OUT_AT = range(5, 15)
+
+
+class CheckedFile(NamedTuple):
+    """An index file: its bytes, its slots, the number of the entry behind the last, and when its first one is of."""
+
+    file: Bytes
+    slots: int
+    end: int
+    begin_ms: int
+    heads: npt.NDArray[np.int32]  # by slot: the newest entry that was checked
+
+
+class CheckedLog(NamedTuple):
+    """The open segment, of whose bytes those below `limit` count, and the log offsets where records may lie."""
+
+    array: Bytes
+    base_offset: int
+    limit: int
+    min_offset: int
+    end_offset: int
+
+
+class Work(NamedTuple):
+    """The parts of a record, the hashes of its keys, and what was found."""
+
+    parts: Words
+    hashes: Words
+    state: Words  # IndexWord
 
 
 class IndexStop(IntEnum):
@@ -143,70 +172,62 @@ def end_of_record(state: Words) -> None:
 
 
 @bare_kernel
-def _pass_records(
-    array: Bytes, base_offset: int, position: int, limit: int, parts: Words, hashes: Words, state: Words
-) -> None:
+def _pass_records(log: CheckedLog, position: int, work: Work) -> None:
     """Records between the last entry's and the one at `position`: none of them may have keys."""
-    at = state[IndexWord.CURSOR] - base_offset
+    state, at = work.state, work.state[IndexWord.CURSOR] - log.base_offset
     if state[IndexWord.CURSOR] < 0 or at < 0:
         return
-    while at < position and record.shape(array, at, limit, base_offset, parts) == CheckStop.SOUND:
-        note(state, IndexWord.LEFT_OUT, key_hashes(array, parts, hashes), base_offset + at)
-        at += parts[Part.SIZE]
+    while at < position and record.shape(log.array, at, log.limit, log.base_offset, work.parts) == CheckStop.SOUND:
+        note(state, IndexWord.LEFT_OUT, key_hashes(log.array, work.parts, work.hashes), log.base_offset + at)
+        at += work.parts[Part.SIZE]
 
 
 @bare_kernel
-def _chain(index: Bytes, slots: int, at: int, number: int, heads: npt.NDArray[np.int32], state: Words) -> None:
+def _chain(index: CheckedFile, at: int, number: int, state: Words) -> None:
     """An entry names the one before it of its slot."""
-    key_hash = load_be32(index, at)
+    key_hash = load_be32(index.file, at)
     if key_hash < 0:
         note(state, IndexWord.CHAIN, 1, number)
         return
-    slot = key_hash % slots
-    if load_be32(index, at + PREVIOUS_AT) != heads[slot]:
+    slot = key_hash % index.slots
+    if load_be32(index.file, at + PREVIOUS_AT) != index.heads[slot]:
         note(state, IndexWord.CHAIN, 1, number)
-    heads[slot] = number
+    index.heads[slot] = number
 
 
 @bare_kernel
-def check_entries(
-    index: Bytes,
-    slots: int,
-    count: int,
-    begin_ms: int,
-    array: Bytes,
-    base_offset: int,
-    limit: int,
-    min_offset: int,
-    end_offset: int,
-    heads: npt.NDArray[np.int32],
-    parts: Words,
-    hashes: Words,
-    state: Words,
-) -> IndexStop:
-    """Check the entries from state[NUMBER] below `count`, as long as their records lie in this segment; why it stopped.
+def check_entries(index: CheckedFile, log: CheckedLog, work: Work) -> IndexStop:
+    """Check the entries from state[NUMBER] on, as long as their records lie in this segment; why it stopped.
 
     Entries of records below `min_offset` are only checked for their chains: the records are gone.
     """
-    while state[IndexWord.NUMBER] < count:
+    file, begin_ms, array, base_offset, end_offset = (
+        index.file,
+        index.begin_ms,
+        log.array,
+        log.base_offset,
+        log.end_offset,
+    )
+    parts, hashes, state = work.parts, work.hashes, work.state
+    while state[IndexWord.NUMBER] < index.end:
         number = state[IndexWord.NUMBER]
-        at = HEADER_BYTES + slots * SLOT_BYTES + number * ENTRY_BYTES
-        offset = load_be64(index, at + OFFSET_AT)
+        at = HEADER_BYTES + index.slots * SLOT_BYTES + number * ENTRY_BYTES
+        offset = load_be64(file, at + OFFSET_AT)
         position = offset - base_offset
-        if min_offset <= offset < end_offset and (position < 0 or position >= len(array)):
+        if log.min_offset <= offset < end_offset and (position < 0 or position >= len(array)):
             return IndexStop.ELSEWHERE
         if offset != state[IndexWord.LAST_OFFSET]:
             end_of_record(state)
-        _chain(index, slots, at, number, heads, state)
+        _chain(index, at, number, state)
         state[IndexWord.NUMBER] = number + 1
         if offset < 0 or offset >= end_offset:
             note(state, IndexWord.NO_RECORD, 1, number)
             continue
-        if offset < min_offset:
+        if offset < log.min_offset:
             continue
         if offset != state[IndexWord.LAST_OFFSET]:
-            _pass_records(array, base_offset, position, limit, parts, hashes, state)
-        if record.shape(array, position, limit, base_offset, parts) != CheckStop.SOUND:
+            _pass_records(log, position, work)
+        if record.shape(array, position, log.limit, base_offset, parts) != CheckStop.SOUND:
             note(state, IndexWord.NO_RECORD, 1, number)
             state[IndexWord.CURSOR] = -1
             continue
@@ -214,7 +235,7 @@ def check_entries(
         if offset != state[IndexWord.LAST_OFFSET]:
             state[IndexWord.LAST_OFFSET], state[IndexWord.LAST_KEYS], state[IndexWord.LAST_SEEN] = offset, keys, 0
         state[IndexWord.CURSOR] = offset + parts[Part.SIZE]
-        seconds = load_be32(index, at + SECONDS_AT)
+        seconds = load_be32(file, at + SECONDS_AT)
         wanted = max(0, min((parts[Part.STORED] - begin_ms) // 1000, INT_MAX)) if begin_ms > 0 else 0
         if number > 1 and seconds != wanted:
             note(state, IndexWord.TIME, 1, number)
@@ -222,11 +243,11 @@ def check_entries(
             return IndexStop.TEXT
         is_known = False
         for i in range(keys):
-            is_known |= hashes[i] == load_be32(index, at)
+            is_known |= hashes[i] == load_be32(file, at)
         tag = NO_TAG if is_known else tag_hash(array, parts)
         if tag == TAG_IN_TEXT:
             return IndexStop.TEXT
-        is_tag = tag != NO_TAG and load_be32(index, at) == tag
+        is_tag = tag != NO_TAG and load_be32(file, at) == tag
         state[IndexWord.LAST_SEEN] += not is_tag
         note(state, IndexWord.KEY, 0 if is_known or is_tag else 1, number)
     return IndexStop.ALL_DONE

@@ -22,7 +22,7 @@ from store.message.properties import PROPERTY_CRC, tags_code
 from store.message.record import BLANK_BYTES, Inspection, Kind, Message, decode, inspect
 from store.reading.walk import next_record
 from store.verify import check_kernel as kernel
-from store.verify.check_words import CheckStop, Count, Event, EventKind, Part, State
+from store.verify.check_words import CheckStop, Count, Event, EventKind, Notes, Part, QueueArrays, State
 from store.verify.finding import COMPARE, CUT, REBUILD, Finding
 from store.verify.queues import QueueTable
 
@@ -104,16 +104,8 @@ class SegmentCheck:
             position + PAUSE_BYTES,
             segment.base_offset,
             self._dispatched,
-            table.slots,
-            table.rows,
-            table.names,
-            table.counts,
-            self._addresses,
-            self._matched,
-            self._delays,
-            result.state,
-            self._parts,
-            self._events,
+            QueueArrays(table.slots, table.rows, table.names, table.counts, self._addresses, self._matched),
+            Notes(self._delays, result.state, self._parts, self._events),
         )
         if count:
             self._handle(segment, self._events[:count], result)
