@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,14 +83,12 @@ def publish_batch(
     first_number, began_ms = int(connection.outlet.local[LocalWord.TAIL]), monotonic_ms()
     published = collected = 0
     chunk, shared = connection.ring.descriptors // 4, len(texts.ends) == 2
-    numbers: tuple[Any, ...] = (properties.unique_at, properties.unique_first)
+    batch = encode_kernel.Batch(bodies, texts, shared, properties.unique_at, properties.unique_first)
     while published < count:
         until = min(published + min(chunk, connection.room_to_publish()), count)
         before = published
         outlet, now_ms = connection.outlet, wall_ms()
-        published = int(
-            encode_kernel.put_many(outlet, template, bodies, texts, shared, published, until, now_ms, *numbers)
-        )
+        published = int(encode_kernel.put_many(outlet, template, batch, published, until, now_ms))
         if published == before and not connection.await_room(deadline_ms):
             raise BatchIncomplete(connection.store, published, count, monotonic_ms() - began_ms)
         if len(places) and published - collected > 2 * chunk:

@@ -58,7 +58,7 @@ def run_once(outlet: Outlet, board: Board, latencies: Words) -> None:
 def run_batch_once(outlet: Outlet) -> None:
     """Put a batch of two."""
     bodies, nothing = column_of_parts([b"body", b"another"]), column_of_parts([b""])
-    encode_kernel.put_many(outlet, _template(), bodies, nothing, True, 0, 2, monotonic_ms(), -1, 0)
+    encode_kernel.put_many(outlet, _template(), encode_kernel.Batch(bodies, nothing, True, -1, 0), 0, 2, monotonic_ms())
 
 
 def _template() -> encode_kernel.Template:

@@ -136,16 +136,12 @@ def put(block: Words, form: Words, body: bytes, properties: bytes, flag: int) ->
         return NotPut.LOOK
     if local[LocalWord.TAIL] >= block[BlockWord.KEEP_UNTIL]:
         return NotPut.LOOK
+    data = carray(bytes_at(block[BlockWord.DATA_AT]), (block[BlockWord.DATA_BYTES],))
+    words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
+    empty = carray(bytes_at(form[FormWord.RECORD_AT]), (form[FormWord.RECORD_BYTES],))
     return put_one(
-        carray(bytes_at(block[BlockWord.DATA_AT]), (block[BlockWord.DATA_BYTES],)),
-        carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,)),
-        control,
-        local,
-        counters,
-        block[BlockWord.BELL],
-        carray(bytes_at(form[FormWord.RECORD_AT]), (form[FormWord.RECORD_BYTES],)),
-        form[FormWord.BODY_AT],
-        form[FormWord.SLOT],
+        Outlet(data, words, control, local, counters, block[BlockWord.BELL]),
+        Template(empty, form[FormWord.BODY_AT], form[FormWord.SLOT]),
         flag,
         carray(bytes_at(address_of_bytes(body)), (len(body),)),
         carray(bytes_at(address_of_bytes(properties)), (len(properties),)),

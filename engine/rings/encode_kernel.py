@@ -18,7 +18,7 @@ import numpy as np
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import ring, store_release
 from ipc.compiled.crc import crc32
-from ipc.compiled.kernels import inlined, kernel
+from ipc.compiled.kernels import bare_kernel, inlined, kernel
 from ipc.compiled.memory import copy_bytes, load_be32, store_be16, store_be32, store_be64
 from ipc.ring import ControlWord, LocalWord, Outlet, describe, room_at
 from store.message.host import Host
@@ -41,6 +41,28 @@ class Column(NamedTuple):
 
     data: Bytes
     ends: Words
+
+
+class Batch(NamedTuple):
+    """Bodies and property strings of messages.
+
+    Each has its own properties, unless they are `shared`: then all have those of message 0, but for a number of
+    UNIQUE_DIGITS at `unique_at` in them (-1: none) that counts up from `unique_first`, message by message.
+    """
+
+    bodies: Column
+    properties: Column
+    shared: bool
+    unique_at: int
+    unique_first: int
+
+
+class Span(NamedTuple):
+    """Part of an array: data[at:at + size]."""
+
+    data: Bytes
+    at: int
+    size: int
 
 
 def hidden(record: bytes) -> bytes:
@@ -66,32 +88,21 @@ def flip_magic(data: Bytes, at: int) -> None:
 
 
 @inlined
-def _write(
-    data: Bytes,
-    at: int,
-    template: Template,
-    bodies: Bytes,
-    body: int,
-    body_bytes: int,
-    properties: Bytes,
-    property_string: int,
-    property_bytes: int,
-    born_ms: int,
-) -> int:
-    """Write one record at `at`; return its length. `body` and `property_string` are the positions where they begin."""
-    length = template.record.size + body_bytes + property_bytes
+def _write(data: Bytes, at: int, template: Template, body: Span, properties: Span, born_ms: int) -> int:
+    """Write one record at `at`; return its length."""
+    length = template.record.size + body.size + properties.size
     copy_bytes(data, at, template.record, 0, template.body_at)
     store_be32(data, at, length)
     flip_magic(data, at)
-    store_be32(data, at + BODY_CRC_AT, crc32(bodies, body, body_bytes) & CRC_MASK)
+    store_be32(data, at + BODY_CRC_AT, crc32(body.data, body.at, body.size) & CRC_MASK)
     store_be64(data, at + BORN_TIMESTAMP_AT, born_ms)
-    store_be32(data, at + template.body_at - 4, body_bytes)
-    copy_bytes(data, at + template.body_at, bodies, body, body_bytes)
+    store_be32(data, at + template.body_at - 4, body.size)
+    copy_bytes(data, at + template.body_at, body.data, body.at, body.size)
     topic_bytes = template.record.size - template.body_at  # with both lengths around it
-    after = at + template.body_at + body_bytes
+    after = at + template.body_at + body.size
     copy_bytes(data, after, template.record, template.body_at, topic_bytes)
-    store_be16(data, after + topic_bytes - 2, property_bytes)
-    copy_bytes(data, after + topic_bytes, properties, property_string, property_bytes)
+    store_be16(data, after + topic_bytes - 2, properties.size)
+    copy_bytes(data, after + topic_bytes, properties.data, properties.at, properties.size)
     return length
 
 
@@ -111,36 +122,19 @@ def _write_hexadecimal(data: Bytes, at: int, value: int) -> None:
         value >>= 4
 
 
-@kernel
-def put_one(
-    data: Bytes,
-    words: Words,
-    control: Words,
-    local: Words,
-    bell: Words,
-    bell_index: int,
-    record: Bytes,
-    body_at: int,
-    slot: int,
-    flag: int,
-    body: Bytes,
-    properties: Bytes,
-    born_ms: int,
-) -> int:
-    """Publish one message; its number in the ring, or -1 when there is no room now.
-
-    An outlet and a template, taken apart: handing a kernel two tuples costs more than all it does here.
-    """
-    outlet, template = Outlet(data, words, control, local, bell, bell_index), Template(record, body_at, slot)
-    number, length = local[LocalWord.TAIL], record.size + body.size + properties.size
-    position = room_at(control, words, data.size, number, local[LocalWord.POSITION], length)
+@bare_kernel
+def put_one(outlet: Outlet, template: Template, flag: int, body: Bytes, properties: Bytes, born_ms: int) -> int:
+    """Publish one message; its number in the ring, or -1 when there is no room now."""
+    data, local = outlet.data, outlet.local
+    number, length = local[LocalWord.TAIL], template.record.size + body.size + properties.size
+    position = room_at(outlet.control, outlet.words, data.size, number, local[LocalWord.POSITION], length)
     if position < 0:
         return -1
     at = position % data.size
-    _write(data, at, template, body, 0, body.size, properties, 0, properties.size, born_ms)
+    _write(data, at, template, Span(body, 0, body.size), Span(properties, 0, properties.size), born_ms)
     if flag != 0:
         store_be32(data, at + FLAG_AT, flag)
-    describe(words, number, position, length, slot)
+    describe(outlet.words, number, position, length, template.slot)
     local[LocalWord.POSITION] = position + length
     local[LocalWord.TAIL] = number + 1
     _publish(outlet, number + 1)
@@ -151,7 +145,10 @@ def put_one(
 def put_payload(
     data: Bytes, words: Words, control: Words, local: Words, bell: Words, bell_index: int, payload: Bytes, slot: int
 ) -> int:
-    """Publish bytes as they are; their number in the ring, or -1 when there is no room now."""
+    """Publish bytes as they are; their number in the ring, or -1 when there is no room now.
+
+    An outlet taken apart: handing a kernel a tuple costs more than all it does here.
+    """
     number = local[LocalWord.TAIL]
     position = room_at(control, words, data.size, number, local[LocalWord.POSITION], payload.size)
     if position < 0:
@@ -164,51 +161,25 @@ def put_payload(
     return number
 
 
-@kernel
-def put_many(
-    outlet: Outlet,
-    template: Template,
-    bodies: Column,
-    properties: Column,
-    shared: bool,
-    first: int,
-    until: int,
-    born_ms: int,
-    unique_at: int,
-    unique_first: int,
-) -> int:
-    """Publish messages `first` to `until` of a batch, while there is room; the first one left.
-
-    Each has its own properties, unless they are `shared`: then all have those of message 0, but for a number of
-    UNIQUE_DIGITS at `unique_at` in them (-1: none) that counts up from message to message.
-    """
-    data, local = outlet.data, outlet.local
+@bare_kernel
+def put_many(outlet: Outlet, template: Template, batch: Batch, first: int, until: int, born_ms: int) -> int:
+    """Publish messages `first` to `until` of a batch, while there is room; the first one left."""
+    data, local, bodies, properties = outlet.data, outlet.local, batch.bodies, batch.properties
     number, position = local[LocalWord.TAIL], local[LocalWord.POSITION]
     published, published_position = number, position
     k = first
     while k < until:
-        of = 0 if shared else k
-        property_bytes = properties.ends[of + 1] - properties.ends[of]
-        body_bytes = bodies.ends[k + 1] - bodies.ends[k]
-        length = template.record.size + body_bytes + property_bytes
+        of = 0 if batch.shared else k
+        body = Span(bodies.data, bodies.ends[k], bodies.ends[k + 1] - bodies.ends[k])
+        own = Span(properties.data, properties.ends[of], properties.ends[of + 1] - properties.ends[of])
+        length = template.record.size + body.size + own.size
         start = room_at(outlet.control, outlet.words, data.size, number, position, length)
         if start < 0:
             break
-        _write(
-            data,
-            start % data.size,
-            template,
-            bodies.data,
-            bodies.ends[k],
-            body_bytes,
-            properties.data,
-            properties.ends[of],
-            property_bytes,
-            born_ms,
-        )
-        if unique_at >= 0:
-            properties_at = start % data.size + length - property_bytes
-            _write_hexadecimal(data, properties_at + unique_at, unique_first + k)
+        _write(data, start % data.size, template, body, own, born_ms)
+        if batch.unique_at >= 0:
+            properties_at = start % data.size + length - own.size
+            _write_hexadecimal(data, properties_at + batch.unique_at, batch.unique_first + k)
         describe(outlet.words, number, start, length, template.slot)
         number += 1
         k += 1

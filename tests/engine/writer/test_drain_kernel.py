@@ -58,8 +58,8 @@ class Bench:
         return encode_kernel.template_of(topic, queue_id, slot, HERE, HERE)
 
     def put(self, template: encode_kernel.Template, bodies: list[bytes], properties: bytes = b"") -> int:
-        columns = column_of_parts(bodies), column_of_parts([properties])
-        return int(encode_kernel.put_many(self.outlet, template, *columns, True, 0, len(bodies), NOW_MS - 5, -1, 0))
+        batch = encode_kernel.Batch(column_of_parts(bodies), column_of_parts([properties]), True, -1, 0)
+        return int(encode_kernel.put_many(self.outlet, template, batch, 0, len(bodies), NOW_MS - 5))
 
     def source(self) -> drain.Source:
         return drain.Source(self.claimed.ring.data, self.claimed.ring.words, self.claimed.number)
@@ -286,7 +286,7 @@ def test_a_message_put_alone_is_the_same_record_as_one_of_a_batch(bench: Bench) 
     template = bench.template("t")
     bench.put(template, [b"body"], b"KEYS\x01k")
     number = encode_kernel.put_one(
-        *bench.outlet, *template, 0x7EADBEEF, as_bytes(b"body"), as_bytes(b"KEYS\x01k"), NOW_MS - 5
+        bench.outlet, template, 0x7EADBEEF, as_bytes(b"body"), as_bytes(b"KEYS\x01k"), NOW_MS - 5
     )
     assert number == 1
     bench.drain()
