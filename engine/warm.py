@@ -221,7 +221,8 @@ def _warm_delivery(small: _Miniature) -> None:
     """Compile what the delay role runs, on no message."""
     record, words, rows = np.frombuffer(bytes(64), np.uint8), np.zeros(64, np.int64), np.zeros(COLUMNS, np.int64)
     deliver_kernel.examine(record, rows, 1, 16, False, 64)
-    deliver_kernel.deliver(small.outlet, record, rows, 0, 0, 1, words, words, words, 0)
+    noted = deliver_kernel.Noted(words, words, words)
+    deliver_kernel.deliver(small.outlet, record, rows, 0, 0, 1, noted, 0)
 
 
 def _warm_ends(small: _Miniature) -> None:

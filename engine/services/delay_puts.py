@@ -72,20 +72,8 @@ class DelayPuts(Pipeline):
         until = min(until, first + min(self.rows_free, self.puts_max - self.puts))
         if until <= first:
             return first
-        return int(
-            deliver_kernel.deliver(
-                self.outlet,
-                data,
-                rows.reshape(-1),
-                first,
-                until,
-                level,
-                self.table,
-                self.state,
-                self._table_of_levels.rows,
-                now_ns,
-            )
-        )
+        noted = deliver_kernel.Noted(self.table, self.state, self._table_of_levels.rows)
+        return int(deliver_kernel.deliver(self.outlet, data, rows.reshape(-1), first, until, level, noted, now_ns))
 
     @property
     def has_room(self) -> bool:

@@ -12,6 +12,7 @@ order than a map has them, batches, timers, IPv6) is left to `store.put.resend.d
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,6 +64,14 @@ UNUSUAL_NAMES = tuple(
 )
 INNER_NAME, CRC_NAME, TIMER_NAME = UNUSUAL_NAMES
 CHAIN_MAX, DIGITS_MAX, ZERO = 8, 9, ord("0")
+
+
+class Noted(NamedTuple):
+    """What is noted of a record in the ring: its puts row, the bytes under way, and what lies under its number."""
+
+    table: Words  # SentWord
+    state: Words  # StateWord
+    journal: Words  # RowWord
 
 
 class Row(IntEnum):
@@ -226,21 +235,13 @@ def write_delivered(target: Bytes, to: int, data: Bytes, rows: Words, row: int) 
 
 @kernel
 def deliver(
-    outlet: Outlet,
-    data: Bytes,
-    rows: Words,
-    first: int,
-    until: int,
-    level: int,
-    table: Words,
-    state: Words,
-    journal: Words,
-    now_ns: int,
+    outlet: Outlet, data: Bytes, rows: Words, first: int, until: int, level: int, noted: Noted, now_ns: int
 ) -> int:
     """Publish the delivered records of usual rows `first` to `until`, while there is room; the first one left.
 
     The caller has seen that `table` has room for so many. `journal` says what lies under each number before it counts.
     """
+    table, state, journal = noted.table, noted.state, noted.journal
     local, places, notes = outlet.local, table.size // SENT_WORDS, journal.size // ROW_WORDS
     number, position, k = local[LocalWord.TAIL], local[LocalWord.POSITION], first
     while k < until:
