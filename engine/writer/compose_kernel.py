@@ -29,6 +29,7 @@ from engine.writer.drain_kernel import (
     ScratchColumn,
     Shared,
     Source,
+    Taken,
     Target,
     begin_commit,
     end_commit,
@@ -297,5 +298,6 @@ def append_composed(source: Source, target: Target, shared: Shared, slots: int, 
             break
         if not _is_simple(source, descriptor_at(head, descriptors)):
             break
-    end_commit(shared, there, source.ring, target.scratch, head, messages, end - begun_at, refused, now_ms)
+    taken = Taken(head, messages, end - begun_at, refused, now_ms)
+    end_commit(shared, there, source.ring, target.scratch, taken)
     return DrainStop.DRAINED

@@ -116,6 +116,16 @@ class Source(NamedTuple):
     ring: int
 
 
+class Taken(NamedTuple):
+    """What a commit takes from a ring: up to where, what it puts, how many records it refuses, and when."""
+
+    head: int
+    messages: int
+    put_bytes: int
+    refused: int
+    now_ms: int
+
+
 def record_words(rings: int) -> int:
     """Length of one commit record, in words."""
     return CommitWord.HEADS + 2 * rings + 2 * BATCH_RECORDS_MAX
@@ -193,29 +203,19 @@ def _commit(shared: Shared, ring: int) -> None:
 
 
 @inlined
-def end_commit(
-    shared: Shared,
-    there: int,
-    ring: int,
-    scratch: Any,
-    head: int,
-    messages: int,
-    put_bytes: int,
-    refused: int,
-    now_ms: int,
-) -> None:
-    """Commit what was taken from one ring: its head, the messages and bytes put, the records refused."""
+def end_commit(shared: Shared, there: int, ring: int, scratch: Any, taken: Taken) -> None:
+    """Commit what was taken from one ring."""
     journal, rings = shared.journal, shared.controls.size // WORDS_PER_RING
     slots_at = there + CommitWord.HEADS + 2 * rings
     for k in range(journal[there + CommitWord.TOUCHED]):
         journal[slots_at + BATCH_RECORDS_MAX + k] = scratch[journal[slots_at + k], ScratchColumn.NEXT_OFFSET]
-    journal[there + CommitWord.MESSAGES] += messages
-    journal[there + CommitWord.BYTES] += put_bytes
-    journal[there + CommitWord.REFUSED] += refused
-    journal[there + CommitWord.HEADS + rings + ring] += refused
-    journal[there + CommitWord.TIMESTAMP] = now_ms
-    journal[there + CommitWord.END] += put_bytes
-    journal[there + CommitWord.HEADS + ring] = head
+    journal[there + CommitWord.MESSAGES] += taken.messages
+    journal[there + CommitWord.BYTES] += taken.put_bytes
+    journal[there + CommitWord.REFUSED] += taken.refused
+    journal[there + CommitWord.HEADS + rings + ring] += taken.refused
+    journal[there + CommitWord.TIMESTAMP] = taken.now_ms
+    journal[there + CommitWord.END] += taken.put_bytes
+    journal[there + CommitWord.HEADS + ring] = taken.head
     _commit(shared, ring)
 
 
@@ -274,19 +274,12 @@ def _next_queue_offset(slot: int, stamp: int, shared: Shared, scratch: Any, ther
 
 @kernel
 def _place(
-    source: Source,
-    first: int,
-    head: int,
-    target: Target,
-    end: int,
-    now_ms: int,
-    shared: Shared,
-    there: int,
-    slots_at: int,
+    source: Source, first: int, head: int, target: Target, end: int, now_ms: int, shared: Shared, there: int
 ) -> int:
     """Give the records of a run, copied already, their offsets and time; tell their descriptors. The new end."""
     segment, words, descriptors = target.segment, source.words, source.words.size // DESCRIPTOR_WORDS
-    stamp = shared.journal[JournalWord.VERSION] + 1
+    stamp, rings = shared.journal[JournalWord.VERSION] + 1, shared.controls.size // WORDS_PER_RING
+    slots_at = there + CommitWord.HEADS + 2 * rings
     for number in range(first, head):
         described = descriptor_at(number, descriptors)
         length_and_slot = words[described + Descriptor.LENGTH_AND_SLOT]
@@ -316,7 +309,6 @@ def drain(source: Source, target: Target, shared: Shared, slots: int, now_ms: in
     journal, ring = shared.journal, source.ring
     rings, descriptors = shared.controls.size // WORDS_PER_RING, source.words.size // DESCRIPTOR_WORDS
     there = begin_commit(journal, rings)
-    slots_at = there + CommitWord.HEADS + 2 * rings
     begun = head = journal[there + CommitWord.HEADS + ring]
     # Acquire: the producer wrote records and descriptors below the tail before it moved the tail.
     tail = min(load_acquire(shared.controls, ring * WORDS_PER_RING + ControlWord.TAIL), head + BATCH_RECORDS_MAX)
@@ -329,7 +321,7 @@ def drain(source: Source, target: Target, shared: Shared, slots: int, now_ms: in
         left = bytes_max - (end - begun_at)
         head, run_bytes, is_full = _run_of(source, head, tail, segment_end - end, left, slots, target.record_bytes_max)
         copy_bytes(target.segment, end - target.base, source.data, start, run_bytes)
-        end = _place(source, first, head, target, end, now_ms, shared, there, slots_at)
+        end = _place(source, first, head, target, end, now_ms, shared, there)
         if head == first and not is_full:  # not even one: the record is not sound, or not for us
             at = descriptor_at(head, descriptors)
             if source.words[at + Descriptor.LENGTH_AND_SLOT] & COMPOSED:
@@ -340,7 +332,8 @@ def drain(source: Source, target: Target, shared: Shared, slots: int, now_ms: in
             head += 1
     if head != begun:
         messages = head - begun - refused
-        end_commit(shared, there, ring, target.scratch, head, messages, end - begun_at, refused, now_ms)
+        taken = Taken(head, messages, end - begun_at, refused, now_ms)
+        end_commit(shared, there, ring, target.scratch, taken)
     if is_composed:
         return DrainStop.NEEDS_COMPOSING
     return DrainStop.NEEDS_ROLL if is_full else DrainStop.DRAINED
