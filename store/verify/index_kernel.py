@@ -38,12 +38,12 @@ class IndexWord(IntEnum):
 
 
 class CheckedFile(NamedTuple):
-    """An index file: its bytes, its slots, the number of the entry behind the last, and when its first one is of."""
+    """An index file whose entries below `end` are checked."""
 
     file: Bytes
     slots: int
     end: int
-    begin_ms: int
+    begin_ms: int  # the time of the first entry, as its header says
     heads: npt.NDArray[np.int32]  # by slot: the newest entry that was checked
 
 

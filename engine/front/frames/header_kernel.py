@@ -10,6 +10,7 @@ Nothing is decided here by a length that a client names before it is compared wi
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,6 +53,14 @@ class FormWord(IntEnum):
     OTHERS = 3  # what any other name is: IGNORED or UNKNOWN
 
 
+class Fields(NamedTuple):
+    """The fields of a kind of request: their form (FormWord), and names as `spelled` gives them."""
+
+    form: Words
+    names: Bytes
+    ends: Words
+
+
 def spelled(names: tuple[str, ...]) -> tuple[Bytes, Words]:
     """Names one behind the other, and where each ends."""
     ends = np.cumsum([0, *map(len, names)], dtype=np.int64)
@@ -79,17 +88,17 @@ def number_of(name_bytes: Bytes, name_ends: Words, data: Bytes, at: int, count: 
 
 
 @bare_kernel
-def _field_of(data: Bytes, at: int, count: int, form: Words, names: Bytes, ends: Words, header: Words) -> int:
+def _field_of(data: Bytes, at: int, count: int, fields: Fields, header: Words) -> int:
     """The field with that name, IGNORED, or UNKNOWN."""
-    if count == 1 and form[FormWord.LETTERS] > 0:
-        if not SMALL_A <= data[at] < SMALL_A + form[FormWord.LETTERS]:
+    if count == 1 and fields.form[FormWord.LETTERS] > 0:
+        if not SMALL_A <= data[at] < SMALL_A + fields.form[FormWord.LETTERS]:
             return UNKNOWN
         header[HeaderWord.LETTERS] += 1
         return np.int64(data[at]) - SMALL_A
-    field = number_of(names, ends, data, at, count)
-    if field < 0 or field >= form[FormWord.FIELDS]:
+    field = number_of(fields.names, fields.ends, data, at, count)
+    if field < 0 or field >= fields.form[FormWord.FIELDS]:
         header[HeaderWord.OTHERS] += 1
-        return form[FormWord.OTHERS] if field < 0 else IGNORED
+        return fields.form[FormWord.OTHERS] if field < 0 else IGNORED
     header[HeaderWord.LONG_NAMES] += 1
     return field
 
@@ -208,9 +217,7 @@ def _unescape(data: Bytes, at: int, end: int, text: Bytes, header: Words) -> int
 
 
 @bare_kernel
-def _json_fields(
-    data: Bytes, at: int, end: int, form: Words, names: Bytes, ends: Words, header: Words, text: Bytes
-) -> int:
+def _json_fields(data: Bytes, at: int, end: int, fields: Fields, header: Words, text: Bytes) -> int:
     """The object of fields behind its brace; where it ends, or -1."""
     at = _blank(data, at, end)
     if at < end and data[at] == CLOSE:
@@ -219,14 +226,14 @@ def _json_fields(
         name_end = _text_end(data, at + 1, end)
         if name_end < 0:
             return NONE
-        field = _field_of(data, at + 1, name_end - at - 1, form, names, ends, header)
+        field = _field_of(data, at + 1, name_end - at - 1, fields, header)
         at = _blank(data, name_end + 1, end)
         if field == UNKNOWN or at >= end or data[at] != COLON:
             return NONE
         at = _blank(data, at + 1, end) + 1
         if at > end or data[at - 1] != QUOTE:
             return NONE
-        is_text = field >= 0 and field == form[FormWord.TEXT]
+        is_text = field >= 0 and field == fields.form[FormWord.TEXT]
         value_end = _unescape(data, at, end, text, header) if is_text else _text_end(data, at, end)
         if value_end < 0:
             return NONE
@@ -245,16 +252,14 @@ def _json_fields(
 
 
 @bare_kernel
-def _json_value(
-    data: Bytes, at: int, end: int, key: int, form: Words, names: Bytes, ends: Words, header: Words, text: Bytes
-) -> int:
+def _json_value(data: Bytes, at: int, end: int, key: int, fields: Fields, header: Words, text: Bytes) -> int:
     """The value of one of the header's keys; where it ends, or -1."""
     if at >= end:
         return NONE
     if key == FIELDS_KEY:
         if data[at] != OPEN:
             return NONE
-        return _json_fields(data, at + 1, end, form, names, ends, header, text)
+        return _json_fields(data, at + 1, end, fields, header, text)
     if key in (LANGUAGE_KEY, FORM_KEY):
         value_end = _text_end(data, at + 1, end) if data[at] == QUOTE else NONE
         return value_end + 1 if value_end >= 0 else NONE
@@ -274,9 +279,7 @@ def _json_value(
 
 
 @bare_kernel
-def _read_json(
-    data: Bytes, at: int, end: int, form: Words, names: Bytes, ends: Words, header: Words, text: Bytes
-) -> bool:
+def _read_json(data: Bytes, at: int, end: int, fields: Fields, header: Words, text: Bytes) -> bool:
     if at >= end or data[at] != OPEN:
         return False
     at = _blank(data, at + 1, end)
@@ -291,7 +294,7 @@ def _read_json(
         at = _blank(data, name_end + 1, end)
         if at >= end or data[at] != COLON:
             return False
-        at = _json_value(data, _blank(data, at + 1, end), end, key, form, names, ends, header, text)
+        at = _json_value(data, _blank(data, at + 1, end), end, key, fields, header, text)
         if at < 0:
             return False
         at = _blank(data, at, end)
@@ -307,9 +310,7 @@ def _read_json(
 
 
 @bare_kernel
-def _read_binary(
-    data: Bytes, at: int, end: int, form: Words, names: Bytes, ends: Words, header: Words, text: Bytes
-) -> bool:
+def _read_binary(data: Bytes, at: int, end: int, fields: Fields, header: Words, text: Bytes) -> bool:
     if end - at < BINARY_FIXED_BYTES:
         return False
     header[HeaderWord.CODE] = load_be16(data, at + BINARY_CODE)
@@ -325,14 +326,14 @@ def _read_binary(
         name_bytes = load_be16(data, at)
         if not 0 < name_bytes <= end - at - 6:
             return False
-        field = _field_of(data, at + 2, name_bytes, form, names, ends, header)
+        field = _field_of(data, at + 2, name_bytes, fields, header)
         if field == IGNORED and not _is_plain(data, at + 2, name_bytes):
             return False
         at += 2 + name_bytes + 4
         count = load_be32(data, at - 4)
         if field == UNKNOWN or not 0 <= count <= end - at:
             return False
-        if field >= 0 and field == form[FormWord.TEXT]:
+        if field >= 0 and field == fields.form[FormWord.TEXT]:
             if count > TEXT_BYTES_MAX:
                 return False
             copy_bytes(text, 0, data, at, count)
@@ -349,17 +350,15 @@ def _read_binary(
 
 
 @bare_kernel
-def read_fields(
-    data: Bytes, at: int, end: int, is_json: bool, form: Words, names: Bytes, ends: Words, header: Words, text: Bytes
-) -> bool:
+def read_fields(data: Bytes, at: int, end: int, is_json: bool, fields: Fields, header: Words, text: Bytes) -> bool:
     """The header at data[at:end] into `header`, its text into `text`; False where it is unusual."""
     for k in range(HeaderWord.FIELDS):
         header[k] = 0
-    for k in range(form[FormWord.FIELDS]):
+    for k in range(fields.form[FormWord.FIELDS]):
         header[HeaderWord.FIELDS + k * FIELD_WORDS] = 0
         header[HeaderWord.FIELDS + k * FIELD_WORDS + 1] = NONE
     if end - at > HEADER_BYTES_MAX:
         return False
     if is_json:
-        return _read_json(data, at, end, form, names, ends, header, text)
-    return _read_binary(data, at, end, form, names, ends, header, text)
+        return _read_json(data, at, end, fields, header, text)
+    return _read_binary(data, at, end, fields, header, text)

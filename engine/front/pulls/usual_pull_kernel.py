@@ -17,6 +17,7 @@ from engine.front.frames.header_kernel import (
     FIELD_WORDS,
     IGNORED,
     NONE,
+    Fields,
     FormWord,
     HeaderWord,
     int_of,
@@ -124,7 +125,8 @@ def _pull(block: Words, frame: Bytes, at: int, end: int) -> int:
         return Unusual.HEADER
     header = carray(words_at(block[PullWord.HEADER_AT]), (HEADER_WORDS,))
     key = carray(bytes_at(block[PullWord.KEY_AT]), (KEY_BYTES_MAX,))
-    if not read_fields(frame, header_at, end, kind == Serialize.JSON, FORM, NAME_BYTES, NAME_ENDS, header, key):
+    fields = Fields(FORM, NAME_BYTES, NAME_ENDS)
+    if not read_fields(frame, header_at, end, kind == Serialize.JSON, fields, header, key):
         return Unusual.HEADER
     code = header[HeaderWord.CODE]
     if (code != PULL and code != LITE_PULL) or header[HeaderWord.FLAG] != 0 or header[HeaderWord.OTHERS] > OTHERS_MAX:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.front.frames.header_kernel import UNKNOWN, FormWord, HeaderWord, read_fields, spelled
+from engine.front.frames.header_kernel import UNKNOWN, Fields, FormWord, HeaderWord, read_fields, spelled
 from engine.front.frames.send_words import FIELDS, Field, Unusual
 from engine.protocol.remoting.codes import RequestCode
 from ipc.arrays import Bytes, Words
@@ -32,7 +32,7 @@ REQUIRED = (1 << (Field.FLAG + 1)) - 1
 @bare_kernel
 def read_header(data: Bytes, at: int, end: int, is_json: bool, header: Words, text: Bytes) -> int:
     """The header at data[at:end] into `header`, its properties into `text`; 0, or why it is unusual."""
-    if not read_fields(data, at, end, is_json, FORM, LONG_BYTES, LONG_ENDS, header, text):
+    if not read_fields(data, at, end, is_json, Fields(FORM, LONG_BYTES, LONG_ENDS), header, text):
         return Unusual.HEADER
     code = header[HeaderWord.CODE]
     if code in (SEND_MESSAGE_V2, SEND_BATCH):

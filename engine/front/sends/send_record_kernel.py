@@ -7,6 +7,8 @@ Implements: SendMessageRequestHeaderV2.decode, MessageExtEncoder (spec: store-fo
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from engine.front.frames.header_kernel import FIELD_WORDS, NO_NUMBER, HeaderWord, int_of, whole_number
@@ -71,6 +73,40 @@ PREPARED_AT = RECONSUME_AT + 4
 REQUIRED_WORDS = Field.FLAG + 1
 LONG_DIGITS = 18
 assert REQUIRED and PREPARED_AT + 8 == BODY_LENGTH_AT
+
+
+class Send(NamedTuple):
+    """A send that is usual so far: its frame, whose body is frame[body:end], and the row of its connection."""
+
+    frame: Bytes
+    body: int
+    end: int
+    is_json: bool
+    peers: Words
+    peer: int
+    now_ns: int
+
+
+class Own(NamedTuple):
+    """What a record does not share with others of its frame: frame[body:body + body_bytes] is its body."""
+
+    length: int
+    magic: int
+    flag: int
+    body: int
+    body_bytes: int
+
+
+class Entered(NamedTuple):
+    """What a send puts: `length` bytes of records in the log, `taken` bytes in the ring from `position` on."""
+
+    in_sync: int  # slaves, when it was taken
+    form: int  # of its answer
+    records: int
+    length: int
+    position: int
+    taken: int
+    slot: int
 
 
 @kernel
@@ -189,26 +225,14 @@ def place_for(block: Words, peers: Words, peer: int, waits: int, in_sync: int, l
 
 
 @bare_kernel
-def write_record(
-    data: Bytes,
-    at: int,
-    length: int,
-    magic: int,
-    flag: int,
-    frame: Bytes,
-    header: Words,
-    body: int,
-    body_bytes: int,
-    peers: Words,
-    peer: int,
-    store_host: int,
-) -> int:
+def write_record(data: Bytes, at: int, own: Own, send: Send, header: Words, store_host: int) -> int:
     """Write all of a record to data[at:] except its properties; return where these go."""
-    store_be32(data, at, length)
-    store_be32(data, at + MAGIC_AT, magic)
-    store_be32(data, at + BODY_CRC_AT, crc32(frame, body, body_bytes) & CRC_MASK)
+    frame, peers, peer = send.frame, send.peers, send.peer
+    store_be32(data, at, own.length)
+    store_be32(data, at + MAGIC_AT, own.magic)
+    store_be32(data, at + BODY_CRC_AT, crc32(frame, own.body, own.body_bytes) & CRC_MASK)
     store_be32(data, at + QUEUE_ID_AT, number_at(frame, header, Field.QUEUE_ID, 0))
-    store_be32(data, at + FLAG_AT, flag)
+    store_be32(data, at + FLAG_AT, own.flag)
     store_be64(data, at + QUEUE_OFFSET_AT, 0)
     store_be64(data, at + PHYSICAL_OFFSET_AT, 0)
     store_be32(data, at + SYS_FLAG_AT, number_at(frame, header, Field.SYS_FLAG, 0))
@@ -220,9 +244,9 @@ def write_record(
     store_be64(data, at + STORE_HOST_AT, store_host)
     store_be32(data, at + RECONSUME_AT, number_at(frame, header, Field.RECONSUME_TIMES, 0))
     store_be64(data, at + PREPARED_AT, 0)
-    store_be32(data, at + BODY_LENGTH_AT, body_bytes)
-    copy_bytes(data, at + BODY_AT, frame, body, body_bytes)
-    at += BODY_AT + body_bytes
+    store_be32(data, at + BODY_LENGTH_AT, own.body_bytes)
+    copy_bytes(data, at + BODY_AT, frame, own.body, own.body_bytes)
+    at += BODY_AT + own.body_bytes
     topic = HeaderWord.FIELDS + Field.TOPIC * FIELD_WORDS
     data[at] = header[topic + 1]
     copy_bytes(data, at + 1, frame, header[topic], header[topic + 1])
@@ -230,26 +254,14 @@ def write_record(
 
 
 @kernel
-def _note(
-    block: Words,
-    number: int,
-    length: int,
-    waits: int,
-    in_sync: int,
-    now_ns: int,
-    header: Words,
-    peers: Words,
-    peer: int,
-    queue_id: int,
-    form: int,
-    records: int,
-) -> None:
+def _note(block: Words, number: int, waits: int, header: Words, send: Send, entered: Entered) -> None:
     """Fill the rows of what is published next."""
+    peers, peer, length = send.peers, send.peer, entered.length
     rows = block[BlockWord.ROWS]
     at = number % rows * SENT_WORDS
     table = carray(words_at(block[BlockWord.TABLE_AT]), (rows * SENT_WORDS,))
     table[at + SentWord.LENGTH], table[at + SentWord.WAITS] = length, waits
-    table[at + SentWord.IN_SYNC_SLAVES], table[at + SentWord.BEGAN_NS] = in_sync, now_ns
+    table[at + SentWord.IN_SYNC_SLAVES], table[at + SentWord.BEGAN_NS] = entered.in_sync, send.now_ns
     table[at + SentWord.END_OFFSET], table[at + SentWord.BYTES] = 0, length
     state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
     state[StateWord.BYTES] += length
@@ -257,9 +269,10 @@ def _note(
     asked = carray(words_at(block[BlockWord.ASKED_AT]), (rows * ASKED_WORDS,))
     asked[at + AskedWord.NUMBER], asked[at + AskedWord.OPAQUE] = number, header[HeaderWord.OPAQUE]
     asked[at + AskedWord.PEER], asked[at + AskedWord.PEER_NUMBER] = peer, peers[peer + PeerWord.NUMBER]
-    asked[at + AskedWord.FORM] = form if header[HeaderWord.FLAG] == 0 else AnswerForm.NONE
-    asked[at + AskedWord.QUEUE_ID], asked[at + AskedWord.BYTES] = queue_id, length
-    asked[at + AskedWord.RECORDS], asked[at + AskedWord.UNIQUE_BYTES] = records, 0
+    asked[at + AskedWord.FORM] = entered.form if header[HeaderWord.FLAG] == 0 else AnswerForm.NONE
+    asked[at + AskedWord.QUEUE_ID] = number_at(send.frame, header, Field.QUEUE_ID, 0)
+    asked[at + AskedWord.BYTES], asked[at + AskedWord.RECORDS] = length, entered.records
+    asked[at + AskedWord.UNIQUE_BYTES] = 0
     peers[peer + PeerWord.PUTS] += 1
     peers[peer + PeerWord.BYTES] += length
     block[BlockWord.UNDER_WAY] += 1
@@ -277,28 +290,13 @@ def _keep_unique(block: Words, number: int, text: Bytes, at: int, count: int) ->
 
 
 @kernel
-def enter(
-    block: Words,
-    said: Words,
-    header: Words,
-    peers: Words,
-    peer: int,
-    in_sync: int,
-    now_ns: int,
-    queue_id: int,
-    form: int,
-    records: int,
-    length: int,
-    position: int,
-    taken: int,
-    slot: int,
-) -> None:
-    """Describe what was written at `position`, with the `taken` bytes of `place_for`, as the next in the ring."""
+def enter(block: Words, said: Words, header: Words, send: Send, entered: Entered) -> None:
+    """Describe what was written where `place_for` said, as the next in the ring."""
     local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
     words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
     text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))
-    number = local[LocalWord.TAIL]
-    _note(block, number, length, said[SaidWord.WAITS], in_sync, now_ns, header, peers, peer, queue_id, form, records)
+    number, position, taken = local[LocalWord.TAIL], entered.position, entered.taken
+    _note(block, number, said[SaidWord.WAITS], header, send, entered)
     _keep_unique(block, number, text, said[SaidWord.UNIQUE_AT], said[SaidWord.UNIQUE_BYTES])
-    describe(words, number, position, taken, slot)
+    describe(words, number, position, taken, entered.slot)
     local[LocalWord.POSITION], local[LocalWord.TAIL] = position + taken, number + 1

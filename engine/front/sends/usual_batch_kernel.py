@@ -33,9 +33,11 @@ from engine.front.sends.send_record_kernel import (
     SCRATCH_WORDS,
     STATE_WORDS,
     TEXT_BYTES,
+    Entered,
+    Own,
+    Send,
     enter,
     has_room,
-    number_at,
     place_for,
     write_record,
 )
@@ -88,19 +90,9 @@ def _measure(frame: Bytes, at: int, end: int, lengths: Words, first: int, fixed:
 
 
 @kernel
-def _write_records(
-    block: Words,
-    data: Bytes,
-    to: int,
-    frame: Bytes,
-    at: int,
-    end: int,
-    lengths: Words,
-    first: int,
-    peers: Words,
-    peer: int,
-) -> None:
+def _write_records(block: Words, data: Bytes, to: int, send: Send, lengths: Words, first: int) -> None:
     """The records one behind the other to data[to:]."""
+    frame, at, end = send.frame, send.body, send.end
     scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
     header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]
     rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
@@ -111,7 +103,7 @@ def _write_records(
         flag, body_bytes = load_be32(frame, at + ITEM_FLAG_AT), load_be32(frame, at + ITEM_BODY_AT)
         at += ITEM_HEAD_BYTES
         length = lengths[first]
-        after = write_record(data, to, length, MAGIC_V1, flag, frame, header, at, body_bytes, peers, peer, host)
+        after = write_record(data, to, Own(length, MAGIC_V1, flag, at, body_bytes), send, header, host)
         at += body_bytes
         own = load_be16(frame, at)
         at += 2
@@ -145,10 +137,9 @@ def _write_head(data: Bytes, at: int, records: int, length: int, bytes_max: int)
 
 
 @kernel
-def put_batch(
-    block: Words, frame: Bytes, end: int, peers: Words, peer: int, now_ns: int, slot: int, body: int, is_json: bool
-) -> int:
-    """The messages in frame[body:end] into the ring; 0, or why they are unusual."""
+def put_batch(block: Words, send: Send, slot: int) -> int:
+    """The messages in a frame's body into the ring; 0, or why they are unusual."""
+    body, end, peers, peer = send.body, send.end, send.peers, send.peer
     scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
     header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]
     rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
@@ -162,7 +153,7 @@ def put_batch(
         return Unusual.ROOM
     first = number % block[BlockWord.ROWS] * RECORDS_MAX
     fixed = BODY_AT + 1 + header[HeaderWord.FIELDS + Field.TOPIC * FIELD_WORDS + 1] + 2
-    records, length = _measure(frame, body, end, lengths, first, fixed, shared), np.int64(0)
+    records, length = _measure(send.frame, body, end, lengths, first, fixed, shared), np.int64(0)
     for k in range(records):
         length += lengths[first + k]
     if records < 2 or length + PAYLOAD_HEAD_BYTES > block[BlockWord.RECORD_BYTES_MAX]:
@@ -176,11 +167,10 @@ def put_batch(
     data = carray(bytes_at(block[BlockWord.DATA_AT]), (block[BlockWord.DATA_BYTES],))
     to = position % data.size
     _write_head(data, to, records, length, most + MAX_RECORD_OVERHEAD_BYTES)
-    _write_records(block, data, to + PAYLOAD_HEAD_BYTES, frame, body, end, lengths, first, peers, peer)
-    queue_id = number_at(frame, header, Field.QUEUE_ID, 0)
-    form = AnswerForm.JSON if is_json else AnswerForm.ROCKETMQ
+    _write_records(block, data, to + PAYLOAD_HEAD_BYTES, send, lengths, first)
+    form = AnswerForm.JSON if send.is_json else AnswerForm.ROCKETMQ
     if said[SaidWord.UNIQUE_BYTES] == 0:
-        form = AnswerForm.KEYLESS_JSON if is_json else AnswerForm.KEYLESS_ROCKETMQ
-    marked = slot | COMPOSED
-    enter(block, said, header, peers, peer, in_sync, now_ns, queue_id, form, records, length, position, taken, marked)
+        form = AnswerForm.KEYLESS_JSON if send.is_json else AnswerForm.KEYLESS_ROCKETMQ
+    entered = Entered(in_sync, form, records, int(length), position, int(taken), slot | COMPOSED)
+    enter(block, said, header, send, entered)
     return 0

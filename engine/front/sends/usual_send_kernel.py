@@ -42,6 +42,9 @@ from engine.front.sends.send_record_kernel import (
     SAID_AT,
     SCRATCH_WORDS,
     TEXT_BYTES,
+    Entered,
+    Own,
+    Send,
     enter,
     look_at_fields,
     number_at,
@@ -100,21 +103,18 @@ def _put(block: Words, frame: Bytes, at: int, end: int, peers: Words, peer: int,
         return slot
     if not _properties(block, header, scratch, text, is_batch):
         return Unusual.PROPERTIES
-    if is_batch:
-        return put_batch(block, frame, end, peers, peer, now_ns, slot, body, kind == Serialize.JSON)
-    return _publish(block, frame, end, peers, peer, now_ns, slot, body, kind == Serialize.JSON)
+    send = Send(frame, body, end, kind == Serialize.JSON, peers, peer, now_ns)
+    return put_batch(block, send, slot) if is_batch else _publish(block, send, slot)
 
 
 @kernel
-def _publish(
-    block: Words, frame: Bytes, end: int, peers: Words, peer: int, now_ns: int, slot: int, body: int, is_json: bool
-) -> int:
+def _publish(block: Words, send: Send, slot: int) -> int:
     """Write a checked send into the ring; it is the writer's once the tail has passed it."""
     scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
     header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]
     rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
     topic_bytes = header[HeaderWord.FIELDS + Field.TOPIC * FIELD_WORDS + 1]
-    body_bytes = end - body
+    body_bytes = send.end - send.body
     length = BODY_AT + body_bytes + 1 + topic_bytes + 2 + said[SaidWord.OUT_BYTES]
     if not 0 < body_bytes <= rules[RulesWord.BODY_BYTES_MAX] or said[SaidWord.OUT_BYTES] >= TEXT_BYTES:
         return Unusual.SIZE
@@ -122,21 +122,20 @@ def _publish(
         return Unusual.SIZE
     counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
     in_sync = load_acquire(counters, block[BlockWord.IN_SYNC_SLAVES])
-    position = place_for(block, peers, peer, said[SaidWord.WAITS], in_sync, length, length)
+    position = place_for(block, send.peers, send.peer, said[SaidWord.WAITS], in_sync, length, length)
     if position < 0:
         return position
     data = carray(bytes_at(block[BlockWord.DATA_AT]), (block[BlockWord.DATA_BYTES],))
     to = position % data.size
-    flag, host = number_at(frame, header, Field.FLAG, 0), block[BlockWord.STORE_HOST]
-    to = write_record(data, to, length, HIDDEN_MAGIC, flag, frame, header, body, body_bytes, peers, peer, host)
+    own = Own(length, HIDDEN_MAGIC, number_at(send.frame, header, Field.FLAG, 0), send.body, body_bytes)
+    to = write_record(data, to, own, send, header, block[BlockWord.STORE_HOST])
     store_be16(data, to, said[SaidWord.OUT_BYTES])
     text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))
     own_text = carray(bytes_at(block[BlockWord.OWN_TEXT_AT]), (block[BlockWord.OWN_TEXT_BYTES],))
     entries, order = scratch[ENTRIES_AT:ORDER_AT], scratch[ORDER_AT:]
     write_properties(data, to + 2, text, own_text, entries, said, rules, order)
-    queue_id = number_at(frame, header, Field.QUEUE_ID, 0)
-    form = AnswerForm.JSON if is_json else AnswerForm.ROCKETMQ
-    enter(block, said, header, peers, peer, in_sync, now_ns, queue_id, form, 1, length, position, length, slot)
+    form = AnswerForm.JSON if send.is_json else AnswerForm.ROCKETMQ
+    enter(block, said, header, send, Entered(in_sync, form, 1, length, position, length, slot))
     return 0
 
 
