@@ -32,6 +32,7 @@ from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles
 from store.queues.consume_queue import file_bytes_of
+from store.queues.queue_set import Building
 from store.recovery.dispatch import Dispatcher as QueueBuilder
 
 log = logging.getLogger("slipstream.dispatcher")
@@ -179,8 +180,6 @@ def open_role(config: BrokerConfig, board: Board, regions: Path) -> Dispatcher:
         index=index_of(config),
         on_rows=topics.put,
         kinds=kinds_of(config),
-        ends=QueueEnds.attach(regions, writable=True),
-        open_max=OPEN_FILES_MAX,
-        rows_max=ROWS_MAX,
+        building=Building(None, QueueEnds.attach(regions, writable=True), OPEN_FILES_MAX, ROWS_MAX),
     )
     return Dispatcher(board, builder, topics)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -70,6 +70,18 @@ class EndsTable(Protocol):
 
     def set_ends(self, slots: Words, ends: Words) -> None:
         """The ends of the queues at these places."""
+
+
+class Building(NamedTuple):
+    """How queues are built: where batch queues lie, who is shown the ends, how much is done at once."""
+
+    batch_root: Path | None = None  # None: beside the consume queues
+    ends: EndsTable | None = None  # shows where queues end, as soon as their entries are written
+    open_max: int = 0  # files of queues that stay open; above 0 a turn is short, for one who goes on as the log grows
+    rows_max: int = 0  # of one batch; 0: as many as the builder takes by default
+
+
+ALONE = Building()
 
 
 def kinds_found(root: Path, rules: QueueRules) -> QueueKinds:
@@ -138,12 +150,9 @@ class QueueSet:
         report: Callable[[str], None],
         *,
         refuse_gaps: bool,
-        batch_root: Path | None = None,
-        ends: EndsTable | None = None,
-        open_max: int = 0,
-        rows_max: int = ROWS_MAX,
+        building: Building,
     ) -> None:
-        """`open_max`: so many files of queues stay open, and so few queues are opened in a turn that it is short."""
+        batch_root, ends, open_max, rows_max = building
         self._ends, self._end_words = ends, np.zeros(0, np.int64) if ends is None else ends.next_offsets
         self._batch_root = batch_root or consumequeue.parent / BATCH_QUEUES
         self._root, self._file_bytes, self._kinds = consumequeue, file_bytes, kinds

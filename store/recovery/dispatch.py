@@ -22,7 +22,7 @@ from store.index.service import NO_INDEX, IndexService
 from store.message import rows_kernel as kernel
 from store.message.delay import DELAYS_MS
 from store.message.rows_kernel import Row, Scanned, ScanStop
-from store.queues.queue_set import PLAIN_QUEUES, ROWS_MAX, EndsTable, QueueKinds, QueueSet
+from store.queues.queue_set import ALONE, PLAIN_QUEUES, ROWS_MAX, Building, QueueKinds, QueueSet
 from store.recovery import turn_kernel
 from store.recovery.log_end import store_timestamp_ms
 from store.recovery.turn_kernel import Done, Turn, TurnWord
@@ -48,18 +48,13 @@ class Dispatcher:
         index: IndexService | None = None,
         on_rows: Callable[[Bytes, int, Words, int], None] | None = None,
         kinds: QueueKinds = PLAIN_QUEUES,
-        batch_root: Path | None = None,
-        ends: EndsTable | None = None,
-        open_max: int = 0,
-        rows_max: int = 0,
+        building: Building = ALONE,
     ) -> None:
         """`refuse_gaps`: raise QueueGap, nothing written, when a queue lacks entries before a record's (recovery asks,
         because the log may still have them). Else entries go to the queue's end, as RocketMQ does it.
-        `kinds`: which queues there are besides the plain ones; their directories stand beside `consumequeue`, batch
-        queues in `batch_root` if that is given.
-        `ends`: shown where queues end, as soon as their entries are written.
-        `open_max`: so many queues' files stay open, and a turn is short: for one who goes on as the log grows.
+        `kinds`: which queues there are besides the plain ones; their directories stand beside `consumequeue`.
         `on_rows`: called with (segment's bytes, its base offset, rows, how many) once their entries are written."""
+        building = building._replace(rows_max=building.rows_max or BATCH_ROWS)
         self._on_rows = on_rows
         self._segments, self._index = segment_files, index
         self.findings: list[str] = []
@@ -70,17 +65,14 @@ class Dispatcher:
             kinds,
             self._report,
             refuse_gaps=refuse_gaps,
-            batch_root=batch_root,
-            ends=ends,
-            open_max=open_max,
-            rows_max=rows_max or BATCH_ROWS,
+            building=building,
         )
         self._queues = self._new_queues()
         usual = kinds.delays_ms == DELAYS_MS  # which the scan knows
         self._delays_ms = None if usual else np.array(kinds.delays_ms, np.int64)
         self._segment: Segment | None = None
-        self._is_turned = open_max > 0 and usual and not refuse_gaps
-        self._rows = np.zeros((rows_max or BATCH_ROWS, len(Row)), np.int64)
+        self._is_turned = building.open_max > 0 and usual and not refuse_gaps
+        self._rows = np.zeros((building.rows_max, len(Row)), np.int64)
         self._turn = np.zeros(len(TurnWord), np.int64)
         self.taken = 0  # records of the last batch
 

@@ -173,8 +173,6 @@ def recover(
     segment_bytes: int,
     cq_bytes: int,
     *,
-    clean: bool | None = None,
-    checkpoint: Checkpoint | None = None,
     check_crc: bool = True,
     last: LastRun | None = None,
     is_slave: bool = False,
@@ -183,13 +181,11 @@ def recover(
 ) -> Recovered:
     """Make the store whole, before its broker's processes start; the caller holds its lock.
 
-    `clean`, `checkpoint` and `last` are read from the directory when not given. `is_slave`: what wrote here last may
-    have ended within a record.
+    `last` is read from the directory when not given. `is_slave`: what wrote here last may have ended within a record.
     Raises LogMissing, BitRot, NotOnDisk, SegmentSizeMismatch, MissingSegment, CorruptRecord, QueueFileMismatch (of
     extensions).
     """
-    clean = not directory.was_aborted() if clean is None else clean
-    checkpoint = checkpoint_file.read(directory.checkpoint) if checkpoint is None else checkpoint
+    clean, checkpoint = not directory.was_aborted(), checkpoint_file.read(directory.checkpoint)
     files = SegmentFiles(directory.commitlog, segment_bytes)
     files.remove_leftovers()
     file_checkpoint = checkpoint

@@ -25,7 +25,7 @@ from store.index.service import IndexService
 from store.message.delay import DELAYS_MS
 from store.names import BATCH_QUEUES, QUEUE_EXTENSIONS
 from store.queues.consume_queue import file_bytes_of, queue_directories
-from store.queues.queue_set import kinds_found
+from store.queues.queue_set import Building, kinds_found
 from store.queues.sync import queue_file_bytes
 from store.reading.extent import require_idle
 from store.reading.origin import DEFAULT_QUEUE_FILE_BYTES, line_of_store
@@ -80,7 +80,7 @@ def rebuild_queues(
         building,
         file_bytes or queue_file_bytes(directory.consumequeue) or file_bytes_of(DEFAULT_QUEUE_FILE_BYTES),
         kinds=kinds,
-        batch_root=batches,
+        building=Building(batches),
     )
     try:
         offset = low

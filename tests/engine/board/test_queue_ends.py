@@ -11,7 +11,7 @@ import pytest
 from engine.board.queue_ends import NO_SLOT, QueueEnds, await_more
 from ipc.compiled.atomics import Followed, publish
 from store.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET
-from store.queues.queue_set import QueueKinds
+from store.queues.queue_set import Building, QueueKinds
 from store.recovery import dispatch
 from tests.harness.conditions import await_that, is_in_futex_wait
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
@@ -27,7 +27,9 @@ def log(tmp_path: Path) -> SmallLog:
 
 def builder(log: SmallLog, ends: QueueEnds, kinds: QueueKinds | None = None) -> dispatch.Dispatcher:
     made = QueueKinds() if kinds is None else kinds
-    return dispatch.Dispatcher(log.files, log.directory.consumequeue, QUEUE_FILE_BYTES, kinds=made, ends=ends)
+    return dispatch.Dispatcher(
+        log.files, log.directory.consumequeue, QUEUE_FILE_BYTES, kinds=made, building=Building(ends=ends)
+    )
 
 
 def shown(reader: QueueEnds) -> dict[tuple[str, int], int]:

@@ -16,7 +16,7 @@ from ipc import waiting
 from store.files import file_io
 from store.index.service import IndexService
 from store.names import CONSUME_QUEUES, QUEUE_EXTENSIONS
-from store.queues.queue_set import QueueKinds
+from store.queues.queue_set import Building, QueueKinds
 from store.recovery import dispatch
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog, contents
 
@@ -52,7 +52,12 @@ class Disk:
 def built(root: Path, log: SmallLog, rows: int = 0) -> dispatch.Dispatcher:
     index = IndexService(root / "index", 10, 7, iter(range(10**12, 2 * 10**12)).__next__)
     return dispatch.Dispatcher(
-        log.files, root / CONSUME_QUEUES, QUEUE_FILE_BYTES, index=index, kinds=KINDS, open_max=3, rows_max=rows
+        log.files,
+        root / CONSUME_QUEUES,
+        QUEUE_FILE_BYTES,
+        index=index,
+        kinds=KINDS,
+        building=Building(open_max=3, rows_max=rows),
     )
 
 

@@ -24,7 +24,7 @@ from store.names import BATCH_QUEUES, CONSUME_QUEUES
 from store.queues import queue_set
 from store.queues.group_kernel import CLOSED, NEW_COST, Lane
 from store.queues.lanes import Lanes
-from store.queues.queue_set import QueueKinds
+from store.queues.queue_set import Building, QueueKinds
 from store.recovery.dispatch import Dispatcher
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog, contents
 from tests.store.golden import STORES, unpack
@@ -40,7 +40,7 @@ def log(tmp_path: Path) -> SmallLog:
 
 
 def builder(log: SmallLog, name: str = CONSUME_QUEUES, open_max: int = OPEN_MAX, **options: Any) -> Dispatcher:
-    return Dispatcher(log.files, log.root / name, QUEUE_FILE_BYTES, open_max=open_max, **options)
+    return Dispatcher(log.files, log.root / name, QUEUE_FILE_BYTES, building=Building(open_max=open_max), **options)
 
 
 def plain(log: SmallLog, end: int | None = None, kinds: QueueKinds | None = None) -> dict[str, bytes]:
@@ -115,7 +115,9 @@ def test_real_stores_come_out_record_by_record(version: str, name: str, tmp_path
         (root / BATCH_QUEUES / path).parent.mkdir(parents=True, exist_ok=True)
     kinds, end = golden_kinds(version, name), ENDS[version, name]
     files = SegmentFiles(root / "commitlog", segment_bytes_of(root / "commitlog"))
-    one = Dispatcher(files, root / CONSUME_QUEUES, GOLDEN_QUEUE_FILE_BYTES, kinds=kinds, open_max=2, rows_max=1)
+    one = Dispatcher(
+        files, root / CONSUME_QUEUES, GOLDEN_QUEUE_FILE_BYTES, kinds=kinds, building=Building(open_max=2, rows_max=1)
+    )
     assert one.dispatch(0, end) == end
     assert (one.findings, lanes_of(one).open_files) == ([], 2 if not kinds.ext_file_bytes else 0)
     one.close()

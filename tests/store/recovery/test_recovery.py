@@ -138,8 +138,9 @@ def test_rot_is_found_when_the_sound_record_lies_in_a_later_segment(tmp_path: Pa
         log.append(body=b"x" * 500)
     last_of_first = log.records[-2]
     log.write(last_of_first.offset, b"\xff" * (SEGMENT_BYTES - last_of_first.offset))
+    log.directory.mark_running()
     with pytest.raises(BitRot, match=f"follows at offset {SEGMENT_BYTES}"):
-        recovered(log, clean=False)
+        recovered(log)
 
 
 def test_a_record_of_another_place_is_not_a_record(tmp_path: Path) -> None:
@@ -240,7 +241,9 @@ def test_reserved_segments_behind_the_end_stay(tmp_path: Path) -> None:
     log.files.reserve(2 * SEGMENT_BYTES)
     (log.directory.commitlog / f"{3 * SEGMENT_BYTES:020d}.creating").write_bytes(b"half made")
     for aborted in (False, True):
-        found = recovered(log, clean=not aborted)
+        if aborted:
+            log.directory.mark_running()
+        found = recovered(log)
         assert found.max_physical_offset == log.end
         assert [one for one in found.findings if "no queues beside a log" not in one] == []
     assert [path.name for path in sorted(log.directory.commitlog.iterdir())] == [
