@@ -93,8 +93,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(
         self,
         store: ServedStore,
-        host: str,
-        port: int,
+        address: tuple[str, int],
         *,
         token: str | None,
         certificate: Certificate | None = None,
@@ -103,6 +102,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         version: str = "",
         writers: Writers | None = None,
     ) -> None:
+        host, port = address
         self._store, self._may_enter, self._limits, self._version = store, may_enter, limits, version
         self._streams = Streams(limits)
         self._tables, self._followed = ServedTables(store), FollowedStore(store)

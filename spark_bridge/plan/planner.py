@@ -25,7 +25,17 @@ from spark_bridge.records.reader import open_window
 from spark_bridge.records.scan import record_starts
 from spark_bridge.split.apart import apart
 from spark_bridge.split.leases import hold_log, hold_plan
-from spark_bridge.split.splits import Cuts, Extent, LogExtent, Selection, Split, bounded_list, plan, split_bytes_of
+from spark_bridge.split.splits import (
+    Beside,
+    Cuts,
+    Extent,
+    LogExtent,
+    Selection,
+    Split,
+    bounded_list,
+    plan,
+    split_bytes_of,
+)
 from store.errors import CorruptRecord
 from store.message.topics import is_lmq
 from store.names import BATCH_QUEUES
@@ -171,7 +181,8 @@ def plan_store(
         cuts = replace(cuts, offsets=tuple(bounded_list(_record_cuts(log, cuts.records_max, options.rows.permissive))))
     wanted = () if selection.topics is None else by_range
     left, inside, outside = apart(log, queues, selection, wanted)
-    return plan(log, left, scanned, selection, options.split_bytes, partitions, cuts, tail, (inside, outside))
+    beside = Beside(tail, inside, outside)
+    return plan(log, left, scanned, selection, options.split_bytes, partitions, cuts, beside)
 
 
 def _refuse_contradictions(selection: Selection) -> None:

@@ -234,6 +234,17 @@ class Cuts:
     offsets: tuple[int, ...] = ()
 
 
+class Beside(NamedTuple):
+    """What is read besides the records that queues have entries of."""
+
+    tail: Selection | None = None  # what is wanted of the part that is not dispatched, if that differs
+    inside: Sequence[Extent] = ()  # extents of the dispatched part that are looked through
+    outside: Sequence[Extent] = ()  # the extents that are left of it
+
+
+ALL_DISPATCHED = Beside()
+
+
 def plan(
     log: LogExtent,
     queues: Sequence[Queue],
@@ -242,20 +253,17 @@ def plan(
     split_bytes: int | None,
     partitions: int,
     cuts: Cuts = Cuts(),
-    tail: Selection | None = None,
-    apart: tuple[Sequence[Extent], Sequence[Extent]] = ((), ()),
+    beside: Beside = ALL_DISPATCHED,
 ) -> list[Split]:
     """The splits of one read.
 
     `queues` are the selected topics' queues, or, when no topic is selected, any queues: as guides to record starts.
-    `scanned_topics` are selected but have no queues to trust; they are looked for in the whole log. `tail` is what is
-    wanted of the part that is not dispatched, if that differs. `apart` are extents of the dispatched
-    part that are looked through, of which `queues` have no entries, and the extents that are left.
+    `scanned_topics` are selected but have no queues to trust; they are looked for in the whole log.
     """
     first, reput, end = log.min_physical_offset, log.reput_from_offset, log.max_physical_offset
     least = SPLIT_BYTES_DEFAULT_MIN if cuts.has_least else 1
     split_bytes = split_bytes or split_bytes_of(log, selection, partitions, least)
-    inside, outside = apart
+    tail, inside, outside = beside
     if selection.topics is None or (not inside and _is_nearly_all(log, queues, selection)):
         if tail is None or tail == selection:
             return bounded_list(range_splits(log, first, end, selection, queues, split_bytes, cuts))

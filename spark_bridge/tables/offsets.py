@@ -21,7 +21,7 @@ from spark_bridge.plan.names import refuse_missing
 from spark_bridge.plan.stores import StoreAt, resolve_stores
 from spark_bridge.records.columns import arrow_schema, columns_of
 from spark_bridge.records.reader import read_split
-from spark_bridge.split.splits import LogExtent, Queue, Selection, plan
+from spark_bridge.split.splits import Beside, LogExtent, Queue, Selection, plan
 from spark_bridge.tables.rows import queue_rows
 
 PLACE = ("topic", "queueId", "queueOffset")
@@ -73,7 +73,7 @@ def _in_log(
 ) -> Iterator[tuple[tuple[str, int], int]]:
     """The first offsets among what queues of the plain kind do not hold: by (topic, queue id), ascending in each."""
     later = replace(selection, ranges=Ranges(stored_ms=Range(timestamp_ms)))
-    splits = plan(log, [], scanned, replace(later, topics=scanned), None, 1, tail=later)
+    splits = plan(log, [], scanned, replace(later, topics=scanned), None, 1, beside=Beside(later))
     columns = columns_of(PLACE)
     schema = arrow_schema(columns)
     first: dict[tuple[str, int], int] = {}

@@ -22,7 +22,7 @@ from spark_bridge.plan.collection import planned_in_peace
 from spark_bridge.plan.stores import StoreAt
 from spark_bridge.records.columns import arrow_schema, columns_of
 from spark_bridge.records.reader import read_split
-from spark_bridge.split.splits import LogExtent, Queue, RangeSplit, Selection, plan
+from spark_bridge.split.splits import Beside, LogExtent, Queue, RangeSplit, Selection, plan
 from spark_bridge.tables.columns import Row
 from store.files.segment import file_name
 from store.files.segment_files import SegmentFiles, stated_files
@@ -170,7 +170,7 @@ def _stored_at(log: LogExtent, offsets: Iterable[int | None]) -> dict[int, int |
 def _counted(log: LogExtent, scanned: frozenset[str], selection: Selection, bounds: Bounds) -> Iterator[QueueRow]:
     """Yield what the log itself tells of topics without plain queues, and of the part that is not dispatched."""
     wanted = replace(selection, topics=scanned, topic_pattern=None)
-    splits = plan(log, [], scanned, wanted, None, 1, tail=selection)
+    splits = plan(log, [], scanned, wanted, None, 1, beside=Beside(selection))
     size = sum(split.end - split.start for split in splits if isinstance(split, RangeSplit))
     if bounds.log_bytes is not None and size > bounds.log_bytes:
         what = f"{size} bytes of the log, in no queue, would have to be looked through, {bounds.log_bytes} at most"

@@ -45,8 +45,7 @@ def served(
     store = ServedStore(str(root), frozenset(topics) or None)
     server = FlightServer(
         store,
-        "127.0.0.1",
-        port,
+        ("127.0.0.1", port),
         token=token,
         certificate=certificate,
         may_enter=may_enter,

@@ -71,8 +71,7 @@ def serve(
     limits = Limits(streams=streams, streams_of_peer=max(1, streams // 2), idle_s=idle_seconds)
     server = FlightServer(
         served,
-        host,
-        port,
+        (host, port),
         token=token,
         certificate=certificate,
         may_enter=_entrance(allowed, host),

@@ -9,7 +9,7 @@ import pytest
 
 from spark_bridge.plan.inventory import find_queues
 from spark_bridge.split.apart import apart
-from spark_bridge.split.splits import LogExtent, Queue, QueueSplit, RangeSplit, Selection, plan
+from spark_bridge.split.splits import Beside, LogExtent, Queue, QueueSplit, RangeSplit, Selection, plan
 from tests.spark_bridge.stores import SmallStore, read_rows
 
 SEGMENT_BYTES = 2048
@@ -41,7 +41,7 @@ def test_any_segments_may_be_set_apart(store, reput):
         for chosen in itertools.combinations(bases, count):
             extents = [(base, base + SEGMENT_BYTES) for base in chosen]
             left, inside, outside = apart(log, queues, wanted, extents)
-            splits = plan(log, left, frozenset({"returns"}), wanted, 700, 4, apart=(inside, outside))
+            splits = plan(log, left, frozenset({"returns"}), wanted, 700, 4, beside=Beside(None, inside, outside))
             rows = read_rows(splits, ["physicalOffset"])
             assert sorted(row["physicalOffset"] for row in rows) == expected, chosen
             pieces = [piece for split in splits if isinstance(split, QueueSplit) for piece in split.pieces]
@@ -69,6 +69,6 @@ def test_what_is_set_apart_is_read_by_range(store):
     log, wanted = store.extent(), Selection(topics=frozenset({"orders"}))
     left, *extents = apart(log, queues_of(store, log, wanted), wanted, [(0, SEGMENT_BYTES)])
     inside, outside = extents
-    splits = plan(log, left, frozenset(), wanted, None, 4, apart=(inside, outside))
+    splits = plan(log, left, frozenset(), wanted, None, 4, beside=Beside(None, inside, outside))
     assert [split.base_offset for split in splits if isinstance(split, RangeSplit)] == [0]
     assert Path(log.commitlog).is_dir()
