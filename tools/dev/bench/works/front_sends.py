@@ -11,7 +11,7 @@ import statistics
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tools.common.local_broker import LocalBroker, free_port
 from tools.dev.bench.bed.cpu_time import cpu_seconds
@@ -41,28 +41,33 @@ LINES = {"4.9": "rocketmq 4.9", "5": "rocketmq 5"}
 TOPIC = "bench"
 
 
+class _Run(NamedTuple):
+    """What all measurements of one line share; they add to `figures` and `ratios`."""
+
+    program: Path
+    compat: str
+    rocketmq: Path | None
+    repeat: int
+    figures: list[Figure]
+    ratios: list[Ratio]
+
+
 def measure(directory: Path, _peers: Peers, rocketmq: Path | None, repeat: int) -> tuple[list[Figure], list[Ratio]]:
     """Ours of each line, and RocketMQ's where it is at hand."""
     program = compiled(directory)
     figures: list[Figure] = []
     ratios: list[Ratio] = []
     for compat in LINES:
+        run = _Run(program, compat, rocketmq, repeat, figures, ratios)
         for flush, loads in (("ASYNC_FLUSH", LOADS), ("SYNC_FLUSH", FLUSHED)):
-            _measure_pair(directory, program, compat, flush, loads, rocketmq, repeat, figures, ratios)
-        _measure_replicated(directory, program, compat, rocketmq, repeat, figures, ratios)
+            _measure_pair(run, directory, flush, loads)
+        _measure_replicated(run, directory)
     return figures, ratios
 
 
-def _measure_replicated(
-    directory: Path,
-    program: Path,
-    compat: str,
-    rocketmq: Path | None,
-    repeat: int,
-    figures: list[Figure],
-    ratios: list[Ratio],
-) -> None:
+def _measure_replicated(run: _Run, directory: Path) -> None:
     """A SYNC_MASTER with a slave that it waits for, CPU of the master alone."""
+    compat, rocketmq = run.compat, run.rocketmq
     home = directory / f"front-sends-pairs-{compat}"
     waits: dict[str, Any] = {"inSyncReplicas": 2} if compat == "5" else {}
     with ExitStack() as brokers:
@@ -76,7 +81,7 @@ def _measure_replicated(
         if rocketmq is not None:
             theirs = _real_pair(brokers, rocketmq, compat, home, waits)
             sides[LINES[compat]] = (theirs.port, theirs.pid)
-        _compare(program, compat, "SYNC_MASTER", REPLICATED, repeat, sides, figures, ratios)
+        _compare(run, "SYNC_MASTER", REPLICATED, sides)
     shutil.rmtree(home)
 
 
@@ -96,26 +101,17 @@ def _real_pair(brokers: ExitStack, rocketmq: Path, compat: str, home: Path, wait
     return master
 
 
-def _measure_pair(
-    directory: Path,
-    program: Path,
-    compat: str,
-    flush: str,
-    loads: tuple[Sending, ...],
-    rocketmq: Path | None,
-    repeat: int,
-    figures: list[Figure],
-    ratios: list[Ratio],
-) -> None:
+def _measure_pair(run: _Run, directory: Path, flush: str, loads: tuple[Sending, ...]) -> None:
+    compat, rocketmq = run.compat, run.rocketmq
     home = directory / f"front-sends-{compat}-{flush}"
     with LocalBroker(home / "ours", compat=compat, flushDiskType=flush) as ours:
         sides = {"slipstream": (ours.port, ours.process.pid)}
         if rocketmq is None:
-            _compare(program, compat, flush, loads, repeat, sides, figures, ratios)
+            _compare(run, flush, loads, sides)
         else:
             with RealBroker(rocketmq, compat, home / "theirs", free_port(), flushDiskType=flush) as theirs:
                 sides[LINES[compat]] = (theirs.port, theirs.pid)
-                _compare(program, compat, flush, loads, repeat, sides, figures, ratios)
+                _compare(run, flush, loads, sides)
     shutil.rmtree(home)
 
 
@@ -130,28 +126,20 @@ def _warm(program: Path, port: int) -> None:
                 raise
 
 
-def _compare(
-    program: Path,
-    compat: str,
-    flush: str,
-    loads: tuple[Sending, ...],
-    repeat: int,
-    sides: dict[str, tuple[int, int]],
-    figures: list[Figure],
-    ratios: list[Ratio],
-) -> None:
+def _compare(run: _Run, flush: str, loads: tuple[Sending, ...], sides: dict[str, tuple[int, int]]) -> None:
+    program = run.program
     for port, _pid in sides.values():
         _warm(program, port)
     for sending in loads:
         messages = SECONDS if sending.connections > 1 else SECONDS_ALONE
         taken: dict[str, list[Sent]] = {side: [] for side in sides}
-        for _ in range(repeat):
+        for _ in range(run.repeat):
             for side, (port, pid) in sides.items():
                 clock = lambda pid=pid: cpu_seconds(pid)  # noqa: E731
                 rest_disk()
                 taken[side].append(send(program, port, sending, TOPIC, messages // 10, messages, clock))
         medians = {side: Sent(*map(statistics.median, zip(*runs, strict=True))) for side, runs in taken.items()}
-        _report(f"sends, {compat}, {flush}: {sending}", sending, medians, figures, ratios)
+        _report(f"sends, {run.compat}, {flush}: {sending}", sending, medians, run.figures, run.ratios)
 
 
 def _report(work: str, sending: Sending, medians: dict[str, Sent], figures: list[Figure], ratios: list[Ratio]) -> None:
