@@ -64,6 +64,13 @@ class Pace(NamedTuple):
     timed: bool = True
 
 
+class Paces(NamedTuple):
+    """The paces of the log and of the queues."""
+
+    log: Pace
+    queues: Pace
+
+
 class Flusher:
     """The role of the flusher."""
 
@@ -77,14 +84,13 @@ class Flusher:
         queue_file_bytes: int,
         *,
         sync_flush: bool,
-        log_pace: Pace,
-        queue_pace: Pace,
+        paces: Paces,
         index: IndexSync | None = None,
         is_slave: bool = False,
     ) -> None:
         self._board, self._files, self._directory, self._queue_file_bytes = board, files, directory, queue_file_bytes
         self._queues = QueueSync(directory.consumequeue, queue_file_bytes)
-        self._sync_flush, self._log_pace, self._queue_pace = sync_flush, log_pace, queue_pace
+        self._sync_flush, self._log_pace, self._queue_pace = sync_flush, paces.log, paces.queues
         self._index = index
         self._failed = board.flush_errno.read() != 0
         self._checkpoint = checkpoint_file.read(directory.checkpoint)
@@ -397,23 +403,24 @@ class Flusher:
 def open_role(config: BrokerConfig, board: Board) -> Flusher:
     """The flusher of a store."""
     index = index_of(config)
+    log_pace = Pace(
+        config.flush_interval_commit_log_ms,
+        config.flush_commit_log_least_pages,
+        config.flush_commit_log_thorough_interval_ms,
+        config.flush_commit_log_timed,
+    )
+    queue_pace = Pace(
+        config.flush_interval_consume_queue_ms,
+        config.flush_consume_queue_least_pages,
+        config.flush_consume_queue_thorough_interval_ms,
+    )
     return Flusher(
         board,
         SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes),
         StoreDirectory(config.store_path_root_dir, config.store_path_commit_log),
         file_bytes_of(config.mapped_file_size_consume_queue_bytes),
         sync_flush=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
-        log_pace=Pace(
-            config.flush_interval_commit_log_ms,
-            config.flush_commit_log_least_pages,
-            config.flush_commit_log_thorough_interval_ms,
-            config.flush_commit_log_timed,
-        ),
-        queue_pace=Pace(
-            config.flush_interval_consume_queue_ms,
-            config.flush_consume_queue_least_pages,
-            config.flush_consume_queue_thorough_interval_ms,
-        ),
+        paces=Paces(log_pace, queue_pace),
         index=IndexSync(index) if index is not None else None,
         is_slave=config.broker_role is BrokerRole.SLAVE,
     )

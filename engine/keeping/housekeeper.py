@@ -15,12 +15,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.board import live_settings
 from engine.board.cursors import Board
 from engine.keeping.audit_rounds import AuditRounds
 from engine.protocol.store.retention import (
     HOUR_MS,
+    Bounds,
     DiskState,
     LogCleaner,
     LogFile,
@@ -62,6 +64,16 @@ def local_hour(wall_ms: int) -> int:
     return time.localtime(wall_ms / 1000).tm_hour
 
 
+class Clock(NamedTuple):
+    """Time of day from monotonic milliseconds: files and the audit have it, all else here is monotonic."""
+
+    wall: Callable[[int], int] = wall_of
+    hour: Callable[[int], int] = local_hour  # of a wall clock's milliseconds
+
+
+CLOCK = Clock()
+
+
 class Housekeeper:
     """The role of the housekeeper."""
 
@@ -76,17 +88,15 @@ class Housekeeper:
         now_ms: int,
         *,
         queue_interval_ms: int,
-        hour_of: Callable[[int], int] = local_hour,
         usage: Callable[[], Usage] | None = None,
-        wall_of: Callable[[int], int] = wall_of,
+        clock: Clock = CLOCK,
     ) -> None:
         self._board, self._files, self._directory = board, files, directory
         self._policy = policy
         self._cleaner = LogCleaner(self._policy_now(), now_ms)
-        self._queue_interval_ms, self._hour_of, self._usage_of = queue_interval_ms, hour_of, usage or self._used
-        self._wall_of = wall_of  # files and the audit have wall time, all else here is monotonic
+        self._queue_interval_ms, self._usage_of, self._clock = queue_interval_ms, usage or self._used, clock
         self._deletion_requests = board.deletion_requests.read()
-        self._audit = AuditRounds(board, files, directory, wall_of)
+        self._audit = AuditRounds(board, files, directory, clock.wall)
         self._request = board.segment_request_offset.read()
         self._usage = Usage(-1, -1)
         self._measure_at_ms = 0
@@ -182,7 +192,7 @@ class Housekeeper:
         if self._cleaner.wait_ms(now_ms):
             return 0
         self._cleaner.policy = self._policy_now().clamped()
-        behind_ms = self._wall_of(now_ms) - now_ms
+        behind_ms = self._clock.wall(now_ms) - now_ms
         held = leases.look(self._directory.root, now_ms)
         kept = self._snapshots.look(self._directory.root, now_ms + behind_ms)
         self._tell_once([*held.findings, *kept.findings])
@@ -190,17 +200,10 @@ class Housekeeper:
             LogFile(base, stat.st_size, stat.st_mtime_ns // 1_000_000 - behind_ms)
             for base, stat in stated_files(self._files.directory)
         ]
-        verdict = self._cleaner.next(
-            now_ms,
-            self._hour_of(now_ms + behind_ms),
-            self._usage,
-            files,
-            min_physical_offset=self._board.min_physical_offset.read(),
-            deletable_end=self._deletable_end(),
-            held_from=held.from_offset,
-            kept_from=kept.from_offset,
-            no_room=self._has_no_room(),
-        )
+        begin = self._board.min_physical_offset.read()
+        bounds = Bounds(begin, self._deletable_end(), held.from_offset, kept.from_offset)
+        hour = self._clock.hour(now_ms + behind_ms)
+        verdict = self._cleaner.next(now_ms, hour, self._usage, files, bounds, self._has_no_room())
         if verdict is not None:
             self._carry_out(verdict, now_ms)
         elif not self._cleaner.is_in_round and files and files[0][0] > self._queues_clean_to:

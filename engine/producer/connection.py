@@ -32,7 +32,7 @@ from engine.producer.awaited_places import AwaitedPlaces
 from engine.producer.broker_facts import BrokerFacts
 from engine.producer.put_kernel import APPENDED, BlockWord, block_of
 from engine.producer.topic_rules import TopicRules
-from engine.protocol.ha.group_transfer import PutMessageStatus, put_status
+from engine.protocol.ha.group_transfer import PutMessageStatus, Reached, put_status
 from engine.protocol.ha.policy import may_append, put_policy, replicas_needed
 from engine.protocol.store.retention import DiskState
 from engine.rings import encode_kernel
@@ -267,17 +267,15 @@ class Connection:
         return self.board.confirm_offsets[replicas_needed(self._policy, in_sync_slaves)]
 
     def _status(self, end_offset: int, in_sync_slaves: int, began_ms: int, deadline_ms: int) -> PutMessageStatus | None:
-        board = self.board
+        board, confirmed = self.board, self._confirmed(in_sync_slaves)
         return put_status(
             end_offset,
             monotonic_ms(),
             min(began_ms + self._flush_ms, deadline_ms),
             min(began_ms + self._slave_ms, deadline_ms),
-            flushed_offset=board.flushed_offset.read(),
-            confirm_offset=self._confirmed(in_sync_slaves).read(),
-            in_sync_slaves=in_sync_slaves,
-            policy=self._policy,
-            flush_failed=board.flush_errno.read() != 0,
+            Reached(board.flushed_offset.read(), confirmed.read(), board.flush_errno.read() != 0),
+            in_sync_slaves,
+            self._policy,
         )
 
     def status_of_log(

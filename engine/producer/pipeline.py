@@ -25,7 +25,7 @@ from engine.producer import pipeline_kernel as kernel
 from engine.producer.columns import as_bytes
 from engine.producer.pipeline_kernel import DONE_WORDS, SENT_WORDS, SentWord, StateWord
 from engine.producer.queue_slots import NO_SLOT, Queue, QueueSlots
-from engine.protocol.ha.group_transfer import PutMessageStatus, put_status
+from engine.protocol.ha.group_transfer import PutMessageStatus, Reached, put_status
 from engine.protocol.ha.policy import may_append, put_policy, replicas_needed
 from engine.protocol.store.retention import DiskState
 from engine.rings import encode_kernel
@@ -347,11 +347,9 @@ class Pipeline:
             now_ns // NS_PER_MS,
             began_ms + self._flush_ms,
             began_ms + self._slave_ms,
-            flushed_offset=board.flushed_offset.read(),
-            confirm_offset=confirmed.read(),
-            in_sync_slaves=in_sync_slaves,
-            policy=self.policy,
-            flush_failed=board.flush_errno.read() != 0,
+            Reached(board.flushed_offset.read(), confirmed.read(), board.flush_errno.read() != 0),
+            in_sync_slaves,
+            self.policy,
         )
 
     def collect(self, now_ns: int | None = None) -> list[Outcome]:

@@ -18,6 +18,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,6 +56,17 @@ PROOF_LOOK_MS = 50  # how soon it is seen that acknowledgements count from now o
 TIMEVAL = struct.Struct("@ll")
 
 
+class Confirming(NamedTuple):
+    """Who raises which confirmed offsets."""
+
+    is_by_sender: bool = False  # where one slave is enough
+    fallbehind_bytes_max: int = 0
+    counts: Sequence[int] = ()  # of replicas, where puts choose how many they need
+
+
+BY_GROUP_TRANSFER = Confirming()
+
+
 class Sender:
     """One slave's connection: `do_work` is its writing half, `take_reports` its reading half."""
 
@@ -63,21 +75,14 @@ class Sender:
         board: Board,
         slot: int,
         files: SegmentFiles,
-        limits: ConnectionLimits,
-        flow: FlowMonitor,
+        connection: HaConnection,
         now_ms: int,
         *,
-        confirms: bool = False,
-        fallbehind_bytes_max: int = 0,
+        confirming: Confirming = BY_GROUP_TRANSFER,
         is_told: bool = True,
-        confirmed_counts: Sequence[int] = (),
-        start_from_min: bool = False,
-        counts_flushed: bool = False,
     ) -> None:
         self.name = f"sender.{slot}"
-        self.connection = HaConnection(
-            limits, flow, now_ms, start_from_min=start_from_min, counts_flushed=counts_flushed
-        )
+        self.connection = connection
         self.reason = CloseReason.NONE
         self._board = board
         self._words = board.ha[slot]
@@ -88,10 +93,10 @@ class Sender:
         self._reader: threading.Thread | None = None
         self._wake_seen = 0
         self._now_ms = now_ms
-        self._confirms, self._fallbehind_bytes_max = confirms, fallbehind_bytes_max
+        self._confirms, self._fallbehind_bytes_max = confirming.is_by_sender, confirming.fallbehind_bytes_max
         self._is_told = is_told
         self._awaits_proof = False
-        self._confirmed_by = [board.confirm_offsets[count] for count in confirmed_counts] or [board.confirm_offset]
+        self._confirmed_by = [board.confirm_offsets[count] for count in confirming.counts] or [board.confirm_offset]
         self._line = sender_kernel.line_of(board, slot, self.connection)
         self._reports: Bytes = np.zeros(REPORTS_BYTES_MAX, np.uint8)
 
@@ -411,21 +416,19 @@ def open_role(
         slave_timeout_ms=config.slave_timeout_ms,
     )
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
-    confirms = policy.in_sync_replicas == 2 and not policy.replicas_min and not config.ha_ack_flushed
-    sender = Sender(
-        board,
-        slot,
-        files,
+    confirming = Confirming(
+        is_by_sender=policy.in_sync_replicas == 2 and not policy.replicas_min and not config.ha_ack_flushed,
+        fallbehind_bytes_max=config.ha_slave_fallbehind_max_bytes,
+        counts=range(2, policy.in_sync_replicas + 1) if policy.replicas_min else (),
+    )
+    connection = HaConnection(
         limits,
         FlowMonitor(now_ms),
         now_ms,
-        confirms=confirms,
-        fallbehind_bytes_max=config.ha_slave_fallbehind_max_bytes,
-        is_told=is_told,
-        confirmed_counts=range(2, policy.in_sync_replicas + 1) if policy.replicas_min else (),
         start_from_min=config.ha_start_from_min,
         counts_flushed=config.ha_ack_flushed,
     )
+    sender = Sender(board, slot, files, connection, now_ms, confirming=confirming, is_told=is_told)
     sender.attach(sock, peer, now_ms)
     sender.meet(report + replica_words.more_reports(sock, waited_ms), greeting, now_ms)
     sender.start_reading()

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.board import live_settings
 from engine.board.cursors import Board
-from engine.keeping.housekeeper import Housekeeper, policy_of
+from engine.keeping.housekeeper import Clock, Housekeeper, policy_of
 from engine.protocol.store.retention import HOUR_MS, Usage
 from engine.settings.config import from_mapping
 from ipc import waiting
@@ -68,9 +68,8 @@ class Bench:
             policy_of(self.config),
             self.now_ms,
             queue_interval_ms=self.config.delete_consume_queue_files_interval_ms,
-            hour_of=lambda _now_ms: self.hour,
             usage=lambda: self.usage,
-            wall_of=lambda now_ms: now_ms + self.wall_ahead_ms,
+            clock=Clock(lambda now_ms: now_ms + self.wall_ahead_ms, lambda _wall_ms: self.hour),
         )
 
     def age(self, hours: float, *segments: int) -> None:

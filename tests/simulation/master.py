@@ -15,6 +15,7 @@ from engine.protocol.ha.connection_kernel import ConnectionLimits
 from engine.protocol.ha.group_transfer import (
     Claim,
     PutMessageStatus,
+    Reached,
     SlaveAck,
     confirm_offset,
     identities,
@@ -258,10 +259,9 @@ class Master(Actor):
                 self.world.now_ms,
                 put.began_ms + settings.flush_timeout_ms,
                 put.began_ms + settings.slave_timeout_ms,
-                flushed_offset=self.log.flushed,
-                confirm_offset=confirmed,
-                in_sync_slaves=put.in_sync_slaves,
-                policy=policy,
+                Reached(self.log.flushed, confirmed),
+                put.in_sync_slaves,
+                policy,
             )
             if status is None:
                 self.referee.waits(put, self.world.now_ms, max(settings.flush_timeout_ms, settings.slave_timeout_ms))

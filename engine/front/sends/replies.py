@@ -9,7 +9,7 @@ import base64
 from dataclasses import replace
 
 from engine.front.sends.puts import PutOutcome
-from engine.front.sends.send_desk import Json, SendDesk, Task
+from engine.front.sends.send_desk import Json, SendDesk, Task, Then
 from engine.front.sends.topic_checks import TopicChecks
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.sending import answers, reply
@@ -95,7 +95,7 @@ class Replies:
             waits=stored.waits,
             queue_id=stored.queue_id,
             limit_ms=desk.config.wait_in_send_queue_ms,
-            on_done=lambda outcome: self._say(task, stored, pushed, outcome),
+            then=Then(lambda outcome: self._say(task, stored, pushed, outcome)),
         )
 
     def _say(self, task: Task, stored: Stored, pushed: PushResult, outcome: PutOutcome | None) -> None:

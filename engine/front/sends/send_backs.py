@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from engine.front.sends import kinds
 from engine.front.sends.puts import PutOutcome
-from engine.front.sends.send_desk import Json, SendDesk, Task
+from engine.front.sends.send_desk import Json, SendDesk, Task, Then
 from engine.protocol.ha.group_transfer import PutMessageStatus
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.sending import checks, send_back, topics
@@ -118,7 +118,7 @@ class SendBacks:
             waits=stored.waits,
             queue_id=stored.queue_id,
             limit_ms=desk.config.wait_in_send_queue_ms,
-            on_done=done,
+            then=Then(done),
         )
 
     def _say_status(self, task: Task, status: PutMessageStatus) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from engine.board.decided_table import DecidedJournal
 from engine.front.connections.peer import Peer
@@ -70,6 +70,15 @@ def _nothing() -> None:
 
 def _not_noted(_by: int) -> None:
     """Do nothing: the default count."""
+
+
+class Then(NamedTuple):
+    """Who hears of a draft that is put."""
+
+    done: Callable[[PutOutcome], None]  # its outcome, unless it waits for too long to be published
+    expired: Callable[[], None] = _nothing  # called then: it is not published, and the task is answered
+    number: Callable[[int], None] | None = None  # as `on_number` of `Puts.put`
+    note: Callable[[int], None] = _not_noted  # 1 before the draft can be seen by anybody, -1 where it is not stored
 
 
 class QuickCount(Protocol):
@@ -253,16 +262,11 @@ class SendDesk(Answerer):
         waits: bool,
         queue_id: int,
         limit_ms: int,
-        on_done: Callable[[PutOutcome], None],
-        on_expired: Callable[[], None] = _nothing,
-        on_number: Callable[[int], None] | None = None,
-        note: Callable[[int], None] = _not_noted,
+        then: Then,
     ) -> None:
-        """Put a draft for a task; `on_done` is called with its outcome, unless it waits for too long to be published:
-        then it is not, the task is answered, and `on_expired` called. `on_number` as of `Puts.put`; `note` hears 1
-        before the draft can be seen by anybody, and -1 where it is not stored. Raises Busy."""
+        """Put a draft for a task. Raises Busy."""
         if self.puts is None:  # a slave's log is its master's
-            on_done(PutOutcome(PutMessageStatus.SERVICE_NOT_AVAILABLE, -1, -1, "", queue_id))
+            then.done(PutOutcome(PutMessageStatus.SERVICE_NOT_AVAILABLE, -1, -1, "", queue_id))
             return
 
         def done(outcome: PutOutcome) -> None:
@@ -270,17 +274,17 @@ class SendDesk(Answerer):
             if outcome.status.is_stored:
                 waiting.add(self.words.sends, draft.records)
             else:
-                note(-1)
+                then.note(-1)
             with self.guarded(task):
-                on_done(outcome)
+                then.done(outcome)
 
         def expired(waited_ms: int) -> None:
             text = answers.STORE_BUSY if self.is_store_busy() else answers.TIMED_OUT
             self._busy(task, text.format(waited_ms, self.parked_puts))
-            note(-1)
-            on_expired()
+            then.note(-1)
+            then.expired()
 
-        note(1)
+        then.note(1)
         try:
             self.puts.put(
                 draft,
@@ -289,10 +293,10 @@ class SendDesk(Answerer):
                 on_done=done,
                 limit_ms=limit_ms,
                 on_expired=expired,
-                on_number=on_number,
+                on_number=then.number,
             )
         except Busy:
-            note(-1)
+            then.note(-1)
             raise
 
     @property

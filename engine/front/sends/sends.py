@@ -18,7 +18,7 @@ from engine.front.sends.moved_offsets import MovedOffsets
 from engine.front.sends.puts import PutOutcome
 from engine.front.sends.replies import Replies
 from engine.front.sends.send_backs import SendBacks
-from engine.front.sends.send_desk import Json, SendDesk, Task
+from engine.front.sends.send_desk import Json, SendDesk, Task, Then
 from engine.front.sends.topic_checks import TopicChecks
 from engine.front.sends.transaction_ends import TransactionEnds
 from engine.producer.unique_keys import UniqueKeys
@@ -162,8 +162,10 @@ class Sends:
                 waits=stored.waits,
                 queue_id=header.queue_id,
                 limit_ms=desk.config.wait_in_send_queue_ms,
-                on_done=lambda outcome: self._put_done(task, stored, outcome),
-                note=partial(kinds.note_sent, desk.context.counts, stored, draft),
+                then=Then(
+                    lambda outcome: self._put_done(task, stored, outcome),
+                    note=partial(kinds.note_sent, desk.context.counts, stored, draft),
+                ),
             )
 
         if stored.topic.startswith(DEAD_PREFIX):

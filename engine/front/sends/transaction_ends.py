@@ -16,7 +16,7 @@ from engine.board.decided_table import NOTHING, DecidedTable, State
 from engine.front.sends import kinds
 from engine.front.sends.decisions import Decisions
 from engine.front.sends.puts import PutOutcome
-from engine.front.sends.send_desk import SendDesk, Task
+from engine.front.sends.send_desk import SendDesk, Task, Then
 from engine.net.log_lines import Seldom
 from engine.producer.pipeline import Busy
 from engine.protocol.ha.group_transfer import PutMessageStatus
@@ -157,10 +157,12 @@ class TransactionEnds:
                 waits=stored.waits,
                 queue_id=stored.queue_id,
                 limit_ms=desk.config.wait_in_transaction_queue_ms,
-                on_done=done,
-                on_expired=lambda: decisions.is_not_put(place),
-                on_number=lambda number: decisions.publishes(place, number),
-                note=partial(kinds.note_not_sent, desk.context.counts, draft),
+                then=Then(
+                    done,
+                    expired=lambda: decisions.is_not_put(place),
+                    number=lambda number: decisions.publishes(place, number),
+                    note=partial(kinds.note_not_sent, desk.context.counts, draft),
+                ),
             )
         except Busy:
             decisions.is_not_put(place)

@@ -135,27 +135,31 @@ def in_sync_slaves(acks: Iterable[SlaveAck], max_physical_offset: int, fallbehin
     return sum(max_physical_offset - offset < fallbehind_bytes_max for offset in _best_acks(acks))
 
 
+class Reached(NamedTuple):
+    """How far the log is safe: on disk, and on as many replicas as a put needs."""
+
+    flushed_offset: int
+    confirm_offset: int
+    flush_failed: bool = False  # a failed fsync ends all good news: bytes may be lost
+
+
 def put_status(
     end_offset: int,
     now_ms: int,
     flush_deadline_ms: int,
     slave_deadline_ms: int,
-    *,
-    flushed_offset: int,
-    confirm_offset: int,
+    reached: Reached,
     in_sync_slaves: int,
     policy: PutPolicy,
-    flush_failed: bool = False,
 ) -> PutMessageStatus | None:
     """Return the status of a put that ends at `end_offset`; None: keep waiting.
 
     `in_sync_slaves` is the number at the moment of the put: 4.9 checks once, then only the deadline counts; 5.x may let
-    it decide how many replicas are needed, and `confirm_offset` is the one of so many. A failed fsync (`flush_failed`)
-    ends all good news: bytes may be lost. The slave's bad news overrides the disk's.
+    it decide how many replicas are needed. The slave's bad news overrides the disk's.
     """
     slave = PutMessageStatus.PUT_OK
     needed = replicas_needed(policy, in_sync_slaves)
-    if needed > 1 and confirm_offset < end_offset:
+    if needed > 1 and reached.confirm_offset < end_offset:
         if policy.refuse_without_slave and in_sync_slaves < needed - 1:
             slave = PutMessageStatus.SLAVE_NOT_AVAILABLE
         elif now_ms >= slave_deadline_ms:
@@ -163,9 +167,9 @@ def put_status(
         else:
             return None
     disk = PutMessageStatus.PUT_OK
-    if flush_failed:
+    if reached.flush_failed:
         disk = PutMessageStatus.FLUSH_DISK_TIMEOUT
-    elif policy.wait_for_flush and flushed_offset < end_offset:
+    elif policy.wait_for_flush and reached.flushed_offset < end_offset:
         if now_ms < flush_deadline_ms:
             return None
         disk = PutMessageStatus.FLUSH_DISK_TIMEOUT

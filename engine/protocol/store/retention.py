@@ -147,6 +147,15 @@ class _Round(NamedTuple):
     due_ms: int
 
 
+class Bounds(NamedTuple):
+    """Offsets that decide which of the log's files may be deleted."""
+
+    min_physical_offset: int
+    deletable_end: int  # where the last file ends that is neither written any more nor unflushed
+    held_from: int | None  # the lowest offset that some reader still needs
+    kept_from: int | None = None  # the lowest offset that a snapshot names
+
+
 class LogCleaner:
     """Rounds over the commit log's files. One verdict at a time: the caller does it before it asks again."""
 
@@ -179,19 +188,11 @@ class LogCleaner:
         local_hour: int,
         usage: Usage,
         files: Sequence[LogFile],
-        *,
-        min_physical_offset: int,
-        deletable_end: int,
-        held_from: int | None,
+        bounds: Bounds,
         no_room: bool = False,
-        kept_from: int | None = None,
     ) -> Verdict | None:
-        """The next decision, None when there is none now.
-
-        `files` ascending; only those that end at or below `deletable_end` may go (the caller leaves out the file that
-        is written, and what is not flushed). `held_from`: the lowest offset that some reader still needs; `kept_from`:
-        that a snapshot names.
-        """
+        """Return the next decision, None when there is none now; `files` are in ascending order."""
+        min_physical_offset, deletable_end, held_from, kept_from = bounds
         first = files[0] if len(files) > 1 and files[0].base_offset + files[0].size_bytes <= deletable_end else None
         if first is not None and first.base_offset < min_physical_offset and self._condemned is None:
             self._condemned = first.base_offset, now_ms  # its cleaner was killed before it could delete it

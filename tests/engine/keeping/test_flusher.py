@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.board.cursors import Board
-from engine.keeping.flusher import IDLE_MS_MAX, Flusher, Pace, open_role
+from engine.keeping.flusher import IDLE_MS_MAX, Flusher, Pace, Paces, open_role
 from engine.settings.config import from_mapping
 from ipc import waiting
 from store.files import checkpoint as checkpoint_file
@@ -60,8 +60,7 @@ def role(log: SmallLog, board: Board, *, sync_flush: bool = False, is_slave: boo
         log.directory,
         QUEUE_FILE_BYTES,
         sync_flush=sync_flush,
-        log_pace=LOG_PACE,
-        queue_pace=QUEUE_PACE,
+        paces=Paces(LOG_PACE, QUEUE_PACE),
         is_slave=is_slave,
     )
 
@@ -115,8 +114,7 @@ def test_async_flush_that_is_not_timed_looks_whenever_the_log_grows(
         log.directory,
         QUEUE_FILE_BYTES,
         sync_flush=False,
-        log_pace=Pace(500, 1, 10_000, timed=False),
-        queue_pace=QUEUE_PACE,
+        paces=Paces(Pace(500, 1, 10_000, timed=False), QUEUE_PACE),
     )
     grow(log, board, 100)
     flusher.do_work(NOW)  # thorough from the start
@@ -378,8 +376,7 @@ def test_an_index_file_that_is_full_goes_to_disk_and_into_the_checkpoint(log: Sm
         log.directory,
         QUEUE_FILE_BYTES,
         sync_flush=False,
-        log_pace=LOG_PACE,
-        queue_pace=QUEUE_PACE,
+        paces=Paces(LOG_PACE, QUEUE_PACE),
         index=IndexSync(index),
     )
     dispatcher = Dispatcher(log.files, log.directory.consumequeue, QUEUE_FILE_BYTES, index=index)
@@ -417,8 +414,7 @@ def test_the_first_checkpoint_has_slipstreams_part_though_an_index_file_is_full(
         log.directory,
         QUEUE_FILE_BYTES,
         sync_flush=False,
-        log_pace=LOG_PACE,
-        queue_pace=QUEUE_PACE,
+        paces=Paces(LOG_PACE, QUEUE_PACE),
         index=IndexSync(index),
     ).do_work(NOW)
     assert written == [log.end]

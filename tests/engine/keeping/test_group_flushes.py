@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.board.cursors import Board
-from engine.keeping.flusher import Flusher, Pace
+from engine.keeping.flusher import Flusher, Pace, Paces
 from engine.protocol.store import group_commit
 from ipc import waiting
 from tests.harness.conditions import await_that
@@ -28,8 +28,7 @@ class Bed:
             self.log.directory,
             QUEUE_FILE_BYTES,
             sync_flush=True,
-            log_pace=Pace(500, 1, 10_000),
-            queue_pace=Pace(1000, 2, 60_000),
+            paces=Paces(Pace(500, 1, 10_000), Pace(1000, 2, 60_000)),
         )
 
     def put(self, messages: int = 1) -> None:

@@ -15,7 +15,7 @@ import pytest
 from engine.board.cursors import Board
 from engine.board.latencies import create_latencies
 from engine.producer.pipeline import Busy, Outcome, Pipeline, status_of_errno
-from engine.protocol.ha.group_transfer import PutMessageStatus, put_status
+from engine.protocol.ha.group_transfer import PutMessageStatus, Reached, put_status
 from engine.protocol.store.retention import DiskState
 from engine.settings.config import from_mapping
 from ipc import ring, waiting
@@ -209,16 +209,8 @@ class History:
                 assert outcome.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
                 continue
             end = outcome.physical_offset + len(draft_of(queue_id, str(outcome.token).encode()).pieces[0])
-            status = put_status(
-                end,
-                0,
-                1,
-                1,
-                flushed_offset=self.board.flushed_offset.read(),
-                in_sync_slaves=1,
-                confirm_offset=self.board.confirm_offset.read(),
-                policy=self.pipeline.policy,
-            )
+            reached = Reached(self.board.flushed_offset.read(), self.board.confirm_offset.read())
+            status = put_status(end, 0, 1, 1, reached, 1, self.pipeline.policy)
             assert status is OK or not waits
             self.by_queue.setdefault((queue_id, waits), []).append((outcome.token, outcome.queue_offset))
 

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from engine.board.cursors import HaSlotState
+from engine.protocol.ha.connection import HaConnection
 from engine.protocol.ha.connection_kernel import ConnectionLimits
 from engine.protocol.ha.flow_kernel import STEP_MS, STEPS
 from engine.protocol.ha.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT, CloseReason
 from engine.replication.replica_words import CATCH_UP_BYTES
-from engine.replication.sender import FRAMES_MAX, Sender
+from engine.replication.sender import FRAMES_MAX, Confirming, Sender
 from engine.replication.sender_kernel import FIRST, LATE, LAZY_AFTER, FrameWord
 from ipc import waiting
 from ipc.clock import monotonic_ms
@@ -55,7 +56,9 @@ class Bench:
         waiting.publish(self.node.board.ha_flow_control_enable, int(flow_limit != UNLIMITED))
         waiting.publish(self.node.board.max_ha_transfer_byte_in_second, flow_limit)
         limits = ConnectionLimits(segment_bytes, BATCH, heartbeat_ms, housekeeping_ms, 3000)
-        self.sender = Sender(self.node.board, slot, self.node.files, limits, flow, NOW_MS, confirms=confirms)
+        connection = HaConnection(limits, flow, NOW_MS)
+        confirming = Confirming(is_by_sender=confirms)
+        self.sender = Sender(self.node.board, slot, self.node.files, connection, NOW_MS, confirming=confirming)
         self.sender.attach(accepted, accepted.getpeername(), NOW_MS)
         self.words = self.node.board.ha[slot]
 

@@ -19,8 +19,8 @@ import pytest
 
 from engine.board.cursors import Board
 from engine.keeping import flusher as flusher_module
-from engine.keeping.flusher import Flusher, Pace
-from engine.keeping.housekeeper import Housekeeper
+from engine.keeping.flusher import Flusher, Pace, Paces
+from engine.keeping.housekeeper import Clock, Housekeeper
 from engine.protocol.store.retention import Policy, Usage
 from ipc import waiting
 from store.compat import LINES
@@ -129,8 +129,7 @@ class Run:
             store,
             QUEUE_FILE_BYTES,
             sync_flush=self.seed % 2 == 0,
-            log_pace=Pace(500, 1, 2000),
-            queue_pace=Pace(200, 1, 1500),
+            paces=Paces(Pace(500, 1, 2000), Pace(200, 1, 1500)),
             index=IndexSync(self.index),
         )
         self.disk_percent = 0
@@ -142,7 +141,7 @@ class Run:
             self.now_ms,
             queue_interval_ms=1,
             usage=lambda: Usage(self.disk_percent, self.disk_percent),
-            wall_of=lambda now_ms: FAR_AHEAD_MS + now_ms,
+            clock=Clock(lambda now_ms: FAR_AHEAD_MS + now_ms),
         )
         said = {"pid": os.getpid(), "start_time": self.starts, "region_directory": str(regions), "settings": {}}
         self._pointer_fd = pointer.write(store.root, store.commitlog, said)

@@ -6,6 +6,7 @@ import pytest
 
 from engine.protocol.ha.group_transfer import (
     PutMessageStatus,
+    Reached,
     SlaveAck,
     confirm_offset,
     in_sync_slaves,
@@ -66,17 +67,7 @@ def test_a_slave_is_known_by_its_address_and_on_loopback_by_its_port_too() -> No
 def status(
     policy: PutPolicy, now_ms: int, *, flushed: int = 0, confirmed: int = 0, in_sync: int = 1, failed: bool = False
 ) -> PutMessageStatus | None:
-    return put_status(
-        100,
-        now_ms,
-        FLUSH_MS,
-        SLAVE_MS,
-        flushed_offset=flushed,
-        confirm_offset=confirmed,
-        in_sync_slaves=in_sync,
-        policy=policy,
-        flush_failed=failed,
-    )
+    return put_status(100, now_ms, FLUSH_MS, SLAVE_MS, Reached(flushed, confirmed, failed), in_sync, policy)
 
 
 def test_an_async_master_waits_for_nobody() -> None:

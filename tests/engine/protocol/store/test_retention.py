@@ -14,6 +14,7 @@ from engine.protocol.store.retention import (
     FIRST_ROUND_MS,
     HOUR_MS,
     HYSTERESIS_PERCENT,
+    Bounds,
     DiskState,
     LogCleaner,
     LogFile,
@@ -72,11 +73,8 @@ class Disk:
                 self.now_ms // HOUR_MS % 24,
                 self.usage,
                 self.files,
-                min_physical_offset=self.min_offset,
-                deletable_end=self.files[-1].base_offset,
-                held_from=self.held,
-                kept_from=self.kept,
-                no_room=self.no_room,
+                Bounds(self.min_offset, self.files[-1].base_offset, self.held, self.kept),
+                self.no_room,
             )
             if verdict is not None:
                 assert verdict.base_offset == self.files[0].base_offset, "the oldest first"
@@ -252,7 +250,7 @@ def test_a_clock_that_is_put_back_does_not_stop_the_rounds() -> None:
 
 def test_a_clock_far_ahead_makes_one_round_not_all_the_missed_ones() -> None:
     cleaner = LogCleaner(DEFAULTS, 0)
-    cleaner.next(9 * DAY_MS, 0, CALM, [], min_physical_offset=0, deletable_end=0, held_from=None)
+    cleaner.next(9 * DAY_MS, 0, CALM, [], Bounds(0, 0, None))
     assert cleaner.wait_ms(9 * DAY_MS) == ROUND_MS
 
 
