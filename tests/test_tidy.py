@@ -82,6 +82,14 @@ TOPIC_TYPES = ("engine/protocol/tables/topic_attributes.py", "DELAY")  # a type 
 NAMELESS = {"found", "_found", "Found", "told", "_told", "_tell"}  # what was found, what is said?
 FUNCTION_LINES_MAX = 65  # below its arguments: a screen
 MODULES_MAX = 20  # in a folder: as many as are found at a glance
+ARGUMENTS_MAX = 8  # words that belong together are one NamedTuple
+# Except where users, or a format, name each argument: options of commands, the public interface, a record's fields.
+MANY_ARGUMENTS = set(
+    "cat.cat commands.updateTopic consume.consume export.export find.find flight.serve init.init lake.load"
+    " namesrv.serve send.send"
+    " producer.send producer.send_async producer.send_half registration.register tables.lake"
+    " record.encode".split()
+)
 EQUAL_LINES_MAX, LINE_LENGTH = 6, 110
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError|placeholder)\b")
 # Nobody imports these: the command line finds them by name, people run or import them, Spark looks for them.
@@ -219,6 +227,22 @@ def test_a_function_fits_on_a_screen() -> None:
             if lines > FUNCTION_LINES_MAX:
                 wrong.append(f"{name_of(path)}:{node.lineno}: {node.name} has {lines} lines")
     assert not wrong
+
+
+def test_functions_take_few_arguments() -> None:
+    wrong, seen = [], set()
+    for path in SOURCES:
+        for node in nodes_in(path).of(ast.FunctionDef, ast.AsyncFunctionDef):
+            given, name = node.args, f"{path.stem}.{node.name}"
+            named = [one.arg for one in (*given.posonlyargs, *given.args)]
+            count = len(named) + len(given.kwonlyargs) - (named[:1] in (["self"], ["cls"]))
+            if count + (given.vararg is not None) + (given.kwarg is not None) <= ARGUMENTS_MAX:
+                continue
+            seen.add(name)
+            if name not in MANY_ARGUMENTS:
+                wrong.append(f"{name_of(path)}:{node.lineno}: {node.name} takes {count} arguments")
+    assert not wrong
+    assert seen == MANY_ARGUMENTS, "a name that stands here in vain"
 
 
 def test_every_module_is_imported_or_run() -> None:
