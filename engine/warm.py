@@ -246,8 +246,11 @@ def _warm_index(_small: _Miniature) -> None:
 
 
 def _warm_replication(small: _Miniature) -> None:
+    run_replication_once(small.board)
+
+
+def run_replication_once(board: Board) -> None:
     """Run one turn of each loop between a master and a slave that say nothing."""
-    board = small.board
     now_ms, limits = monotonic_ms(), ConnectionLimits(SEGMENT_BYTES, SEGMENT_BYTES, 1000, 1000, 1000)
     connection = HaConnection(limits, FlowMonitor(now_ms), now_ms)
     client = HaClient(ClientLimits(SEGMENT_BYTES, 1000, 1000, 1000), 0)

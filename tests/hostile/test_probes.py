@@ -15,7 +15,7 @@ PROBES, GROWN_BYTES_MAX = 10_000, 8 << 20
 
 def test_ten_thousand_that_vanish_at_every_step(tmp_path: Path) -> None:
     with Node(tmp_path / "warm", **SIZES) as master:
-        warm._warm_replication(master.board)
+        warm.run_replication_once(master.board)
     with Node(tmp_path / "master", slaveTimeout=60_000, **SIZES) as master:
         master.start("ha_listener", "group_transfer")
         port = master.board.ha_listen_port.read()

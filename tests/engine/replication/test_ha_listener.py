@@ -41,7 +41,7 @@ RESET = struct.pack("@ii", 1, 0)  # SO_LINGER 0: closing sends a reset
 def _kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
     """As a broker does it: compiled once, before anybody forks."""
     with Node(tmp_path_factory.mktemp("warm"), **SIZES) as node:
-        warm._warm_replication(node.board)
+        warm.run_replication_once(node.board)
 
 
 @pytest.fixture
