@@ -312,7 +312,7 @@ def not_zero(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
     # All of them are asked for before anything is read: reading ahead makes data of the reserved blocks that follow.
     for low, high in list(file_io.data_ranges(segment.fd, start, segment.size_bytes)):
         for step in range(low, high, STEP_BYTES):
-            part = segment.array[step : min(step + STEP_BYTES, high)]
-            if part.any():
-                positions = np.flatnonzero(part)
+            # A copy: a broker that has started meanwhile may write there, and numpy refuses to count what changes.
+            positions = np.flatnonzero(segment.array[step : min(step + STEP_BYTES, high)].copy())
+            if len(positions):
                 yield step + int(positions[0]), step + int(positions[-1]) + 1

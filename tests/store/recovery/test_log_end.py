@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,12 +13,22 @@ from hypothesis import strategies as st
 
 from store.files import file_io
 from store.files.checkpoint import Checkpoint
+from store.files.segment_files import SegmentFiles
 from store.message.host import Host
 from store.message.record import Kind, blank
 from store.reading.walk import walk
-from store.recovery.log_end import find_end, first_base_to_walk, first_record_to_walk, store_timestamp_ms
+from store.recovery.log_end import find_end, first_base_to_walk, first_record_to_walk, not_zero, store_timestamp_ms
 from tests.harness.logs import FIRST_STORE_MS, SEGMENT_BYTES, SmallLog
 
+WRITER = """
+import sys
+import numpy as np
+array = np.memmap(sys.argv[1], np.uint8, "r+")
+print("writing", flush=True)
+while True:
+    array[::2] = 0
+    array[::2] = 1
+"""
 HOSTS = [Host("10.0.0.1", 10911), Host("::1", 10911)]
 
 
@@ -120,3 +133,18 @@ def test_a_blank_record_of_another_segment_size_ends_the_log(tmp_path_factory: p
         assert find_end(log.files, [0], 0, check_crc=True).offset == log.end, size
     log.write(log.end, blank(SEGMENT_BYTES - log.end))
     assert find_end(log.files, [0], 0, check_crc=True).offset == SEGMENT_BYTES
+
+
+def test_a_file_that_another_process_writes_is_looked_at(tmp_path: Path) -> None:
+    size, files = 1 << 20, SegmentFiles(tmp_path, 1 << 20)
+    with files.create(0) as segment:
+        segment.array[:] = 1
+        command = [sys.executable, "-c", WRITER, str(next(tmp_path.iterdir()))]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            try:
+                assert writer.stdout.readline() == b"writing\n"
+                for _ in range(300):
+                    assert list(not_zero(segment, 0)) in ([(0, size)], [(1, size)])
+            finally:
+                writer.kill()
