@@ -1,5 +1,5 @@
 # Two images: `docker build --target broker .` for brokers, name servers and the command line; `--target notebook .` for a
-# Spark notebook beside a broker. How to run them: compose.yaml, docs/operations.md. `make image-check` runs this file.
+# Spark notebook beside a broker. How to run them: compose.yaml, docs/operations.md. `make image-check` builds both.
 
 FROM debian:12-slim AS python
 # tini is the first process of a container: it hands signals on, and waits for what others leave behind. Debian's fixes of

@@ -26,10 +26,10 @@
 #                an hour, some GiB of disk; writes docs/queues.md
 #   make bench   the figures, with the peers' where their folder is given; writes docs/benchmarks.json
 #   make screenshots  the web console's pages as pictures, in docs/pictures; needs a Chromium
-#   make image-check  the Dockerfile and compose.yaml linted, and carried out step by step without a container engine: a pair,
-#                its name server, Spark in place; root, debootstrap, some GiB of disk; writes docs/containers.md
-#   make unit-check  the unit of `slipstream init` under a real systemd, in a Debian root with namespaces of its own; root,
-#                debootstrap; writes docs/service.md
+#   make image-check  the Dockerfile and compose.yaml linted, their images built and services run by Podman: a pair, its name
+#                server, Spark in place; root, Podman, some GiB of disk; writes docs/containers.md
+#   make unit-check  the unit of `slipstream init` under a real systemd, in a container of Podman's; root, Podman; writes
+#                docs/service.md
 #   make wheel   the wheel with its compiled code, in dist; needs a C compiler and Python's headers; KEY=NAME signs it
 #   make wheel-pythons  the wheel in an empty environment of each Python 3.11 to 3.14 at hand: what a user does first;
 #                writes docs/wheel-pythons.md

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from tools.dev.cluster.bridge import Bridge
 from tools.dev.cluster.enclosure import NEW, first_child
-from tools.dev.packaging.bridge import Bridge
-from tools.dev.packaging.layers import BEGIN
 
 NETWORK = "10.93.5"  # seen by the nodes alone
 SECONDS, POLL_SECONDS = 180.0, 0.05
@@ -25,6 +24,7 @@ LOG_BYTES = 4000
 OF_A_SHELL = ("HOME", "JAVA_HOME", "LANG", "LD_LIBRARY_PATH", "OPENBLAS_CORETYPE", "PATH", "XDG_CACHE_HOME")
 TEMPORARY = "/dev/shm/tmp"  # of the node, and short: it is part of sockets' names
 NATIVE = {"GRPC_DNS_RESOLVER": "native"}  # gRPC's own asks name servers for what /etc/hosts says, and waits for them
+IN_FOLDER = ["sh", "-c", 'cd "$0" && exec "$@"']
 # $1: its files; $2: where every node sees its own; $3: its name. Names are those of /etc/hosts; the name server is at a
 # loopback where nobody listens: there is no waiting for it. A process without a parent is this shell's, which
 # ignores what ends.
@@ -137,7 +137,7 @@ class Node:
         log = self.files / f"{name}.log"
         with log.open("ab") as to:
             process = subprocess.Popen(
-                [*enter, *BEGIN, str(self.here), *map(str, command)],
+                [*enter, *IN_FOLDER, str(self.here), *map(str, command)],
                 env=own,
                 stdin=stdin,
                 stdout=stdout or to,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,10 @@ import yaml
 from engine.settings.config import BrokerRole, entries_of, load
 from engine.settings.keys import KEYS
 from tests.harness.page_blocks import all_blocks_of
+from tests.tools.dev.packaging.podman import BASE, FLAGS, ServiceRefused, run_words, seconds_of
 from tools.cli import cli
-from tools.dev.packaging import dockerfile
-from tools.dev.packaging.composition import UNDERSTOOD, seconds_of
-from tools.dev.packaging.dockerfile import DockerfileRefused, settings_of, stages_of
-from tools.dev.packaging.image import RELEASES
 
 ROOT = Path(__file__).resolve().parents[4]
-STAGES = stages_of((ROOT / "Dockerfile").read_text())
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 PROPERTIES = sorted((ROOT / "docs" / "containers").glob("*.properties"))
@@ -31,6 +27,39 @@ METRICS_PORT = 5557  # by every properties file of a container; else a broker ma
 OURS_CALLED = re.compile(r"(?:^|(?:master|slave) )slipstream (.+)$")  # on a host, and in a service
 USER = "10911:10911"
 OURS = ("names", "master", "slave")
+
+
+def stages_of(text: str) -> dict[str, list[tuple[str, str]]]:
+    """Each stage's instructions, behind those of the stage on which it stands. hadolint reads the file strictly."""
+    stages: dict[str, list[tuple[str, str]]] = {}
+    name = ""
+    for line in re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ").splitlines():
+        word, _blank, rest = line.partition(" ")
+        if word == "FROM":
+            base, _as, name = rest.split()
+            stages[name] = [*stages.get(base, [(word, base)])]
+        elif word:
+            stages[name].append((word, rest.strip()))
+    return stages
+
+
+STAGES = stages_of((ROOT / "Dockerfile").read_text())
+
+
+def said(target: str, word: str) -> list[str]:
+    """What instructions of one kind say in a target; the last one holds."""
+    return [rest for given, rest in STAGES[target] if given == word]
+
+
+def listed(target: str, word: str) -> list[str]:
+    """What holds of an instruction that is given as a list."""
+    (*_before, last) = said(target, word)
+    return list(json.loads(last[last.index("[") :]))
+
+
+def ports_of(target: str) -> set[int]:
+    """The ports that a target names."""
+    return {int(port) for text in said(target, "EXPOSE") for port in text.split()}
 
 
 def command_of(words: list[str]) -> click.Command:
@@ -53,60 +82,48 @@ def health_words(test: list[str]) -> list[str]:
 
 
 def test_stages_stand_on_a_base_that_is_named_by_its_version() -> None:
-    names = [stage.name for stage in STAGES]
-    assert {stage.base for stage in STAGES if stage.base not in names} <= set(RELEASES)
-    copied = {one.flags["from"] for stage in STAGES for one in stage.instructions if "from" in one.flags}
-    assert copied <= set(names) and names[-1] == "broker", "the last one is what is built when none is named"
+    bases = {f"docker.io/library/{base}" for name in STAGES for base in said(name, "FROM")}
+    assert bases == {BASE}, "podman.py makes it where no registry is reached"
+    copied = {match[1] for name in STAGES for text in said(name, "COPY") if (match := re.match("--from=(\\S+) ", text))}
+    assert copied <= set(STAGES) and list(STAGES)[-1] == "broker", "the last one is what is built when none is named"
 
 
 @pytest.mark.parametrize("target", ["broker", "notebook"])
 def test_nobody_runs_as_root_and_everybody_can_be_stopped(target: str) -> None:
-    settings = settings_of(STAGES, target)
-    assert settings.user == USER
-    assert settings.stop_signal == "SIGTERM" and settings.entry[:3] == ["tini", "-s", "--"] and settings.health
-    assert settings.environment["PATH"].startswith("/opt/slipstream/bin:")
+    assert said(target, "USER")[-1] == USER and said(target, "STOPSIGNAL") == ["SIGTERM"]
+    assert listed(target, "ENTRYPOINT")[:3] == ["tini", "-s", "--"] and listed(target, "HEALTHCHECK")
+    assert any("PATH=/opt/slipstream/bin:" in text for text in said(target, "ENV"))
 
 
 def test_the_image_of_a_broker_runs_existing_commands() -> None:
-    settings = settings_of(STAGES, "broker")
-    assert settings.entry[-1] == "slipstream"
-    assert command_of(settings.command).name == "broker"
-    assert command_of(health_words(settings.health)).name == "status"
-    assert settings.volumes == ["/data"]
+    assert listed("broker", "ENTRYPOINT")[-1] == "slipstream"
+    assert command_of(listed("broker", "CMD")).name == "broker"
+    assert command_of(health_words(listed("broker", "HEALTHCHECK"))).name == "status"
+    assert said("broker", "VOLUME") == ["/data"]
     default = {key.name: key.default for key in KEYS}
-    listened = {default["listenPort"], default["listenPort"] - 2, 9876}
-    listened |= {default["haListenPort"] or default["listenPort"] + 1, METRICS_PORT}
-    assert set(settings.ports) == listened
-    texts = [one.rest for stage in STAGES for one in stage.instructions if one.word == "RUN"]
-    assert any(text == "slipstream warm" for text in texts), "kernels are compiled when the image is made"
+    used = {default["listenPort"], default["listenPort"] - 2, 9876}
+    used |= {default["haListenPort"] or default["listenPort"] + 1, METRICS_PORT}
+    assert ports_of("broker") == used
+    texts = said("notebook-build", "RUN")
+    assert "slipstream warm" in texts, "kernels are compiled when the image is made"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    (arg,) = [one.rest for stage in STAGES for one in stage.instructions if one.word == "ARG"]
+    (arg,) = said("build", "ARG")
     assert set(arg.removeprefix("EXTRAS=").split(",")) <= set(extras)
     assert any("[spark,plots]" in text for text in texts) and {"spark", "plots"} <= set(extras)
 
 
 def test_what_is_copied_is_in_the_context() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode:
-        pytest.skip("no checkout of git")
-    context = dockerfile.kept(listed.stdout.splitlines(), (ROOT / ".dockerignore").read_text())
-    folders = {path.partition("/")[0] for path in context}
-    assert {
-        "ipc",
-        "store",
-        "engine",
-        "spark_bridge",
-        "tools",
-        "slipstream.py",
-        "pyproject.toml",
-        "README.md",
-    } <= folders
-    assert not folders & {"tests", ".git", ".ci", ".venv"} and not [path for path in context if "__pycache__" in path]
-    for stage in STAGES:
-        for one in stage.instructions:
-            if one.word == "COPY" and "from" not in one.flags:
-                for name in one.words()[:-1]:
-                    assert name == "." or name in context, name
+    first, *others = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    kept = [line.removeprefix("!") for line in others if line.startswith("!")]
+    assert first == "*" and {"**/__pycache__", "ipc/carried"} <= {*others}, "sources alone, those that are named"
+    assert [name for name in kept if not (ROOT / name).exists()] == []
+    assert {"ipc", "store", "engine", "spark_bridge", "tools", "slipstream.py", "pyproject.toml", "README.md"} <= {
+        *kept
+    }
+    copied = {
+        name for target in STAGES for text in said(target, "COPY") for name in text.split()[:-1] if "=" not in text
+    }
+    assert [name for name in copied - {"."} if not any(f"{name}/".startswith(f"{one}/") for one in kept)] == []
 
 
 def test_the_page_calls_existing_commands() -> None:
@@ -140,7 +157,7 @@ def test_master_and_slave_are_a_pair() -> None:
     for key in ("brokerClusterName", "brokerName", "namesrvAddr", "storePathRootDir"):
         assert master[key] == slave[key]
     host, _colon, port = slave["haMasterAddress"].partition(":")
-    assert host in SERVICES and int(port) in settings_of(STAGES, "broker").ports
+    assert host in SERVICES and int(port) in ports_of("broker")
     host, _colon, port = master["namesrvAddr"].partition(":")
     assert host in SERVICES and port in SERVICES[host]["command"]
 
@@ -148,7 +165,7 @@ def test_master_and_slave_are_a_pair() -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_each_service_has_no_more_than_it_needs(name: str) -> None:
     service = SERVICES[name]
-    assert set(service) <= UNDERSTOOD
+    assert set(service) <= {*FLAGS, "image", "command"}, "make image-check understands it"
     assert service["read_only"] and service["cap_drop"] == ["ALL"] and service["tmpfs"] == ["/tmp"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["ulimits"]["nofile"] == {"soft": 1048576, "hard": 1048576}
@@ -169,15 +186,14 @@ def test_files_that_are_mounted_are_there() -> None:
     for volume in volumes:
         source, target, mode = volume.split(":")
         assert (ROOT / source).is_file() and mode == "ro"
-        assert target in settings_of(STAGES, "broker").command
+        assert target in listed("broker", "CMD")
 
 
 def test_ports_are_published_to_this_host_alone_and_are_those_of_the_image() -> None:
     for service in SERVICES.values():
-        settings = settings_of(STAGES, service["build"]["target"])
         for port in service.get("ports", []):
             host, outer, inner = port.split(":")
-            assert host == "127.0.0.1" and outer == inner and int(inner) in settings.ports
+            assert host == "127.0.0.1" and outer == inner and int(inner) in ports_of(service["build"]["target"])
 
 
 def test_the_notebook_reads_in_place_and_may_not_write() -> None:
@@ -200,31 +216,27 @@ def test_the_notebooks_lock_adds_to_the_projects() -> None:
     assert "jupyterlab" in theirs and not set(own) & set(theirs)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["RUN true", "FROM debian:12-slim", "FROM debian:12-slim AS a\nADD . .", "FROM debian:12-slim AS a\nRUN true \\"],
-)
-def test_what_is_not_understood_is_refused(text: str) -> None:
-    with pytest.raises(DockerfileRefused):
-        stages_of(text)
-
-
-def test_instructions_are_read_as_they_are_written() -> None:
-    (stage,) = stages_of(
-        "# a comment\nFROM debian:12-slim AS a\nENV ONE=1 \\\n    TWO=$ONE\\ 2\n# another\nWORKDIR /x\nWORKDIR y\n"
-        'HEALTHCHECK --interval=3s CMD ["a", "b c"]\nCOPY --from=b --chown=1:1 /p /q\nEXPOSE 1 2\nCMD a b\n'
-    )
-    settings = settings_of([stage], "a")
-    assert settings.environment["ONE"] == "1" and settings.directory == "/x/y" and settings.ports == [1, 2]
-    assert (settings.health, settings.health_times) == (["a", "b c"], {"interval": "3s"})
-    assert settings.command == ["/bin/sh", "-c", "a b"]
-    (copy,) = [one for one in stage.instructions if one.word == "COPY"]
-    assert (copy.flags, copy.words(), copy.line) == ({"from": "b", "chown": "1:1"}, ["/p", "/q"], 9)
+def test_podman_is_told_what_a_service_says() -> None:
+    mounted = {"type": "bind", "source": "/a", "target": "/b", "read_only": True}
+    words = run_words(
+        {
+            "image": "one:1", "command": ["a", "b"], "entrypoint": None, "networks": {"default": None},
+            "healthcheck": {"test": ["CMD", "sh", "-c", "a || b"], "start_period": "2m0s"}, "volumes": [mounted],
+            "ports": [{"host_ip": "127.0.0.1", "target": 1, "published": "1"}], "stop_grace_period": "1m30s",
+            "pid": "service:x",
+        }
+    )  # fmt: skip
+    assert words == [
+        "--network=slipstream_default", '--health-cmd=["sh", "-c", "a || b"]', "--health-start-period=2m0s",
+        "--volume=/a:/b:ro", "--publish=127.0.0.1::1", "--stop-timeout=90", "--pid=container:x", "one:1", "a", "b",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("path", "is_kept"),
-    [("a/b.py", True), ("a/x/b.pyc", False), ("b.py", False), ("a/__pycache__/b", False), ("ab", False)],
+    "service",
+    [{"privileged": True}, {"healthcheck": {"test": ["CMD-SHELL", "true"]}}, {"volumes": [{"type": "tmpfs"}]}],
+    ids=lambda service: next(iter(service)),
 )
-def test_the_last_line_that_fits_says_what_is_left_out(path: str, is_kept: bool) -> None:
-    assert dockerfile.kept([path], "# all\n*\n!a\n**/__pycache__\n**/*.pyc\n") == ([path] if is_kept else [])
+def test_what_is_not_understood_is_refused(service: dict[str, Any]) -> None:
+    with pytest.raises(ServiceRefused):
+        run_words({"image": "one:1", **service})
