@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import FrameType
+from typing import NamedTuple
 
 from engine.board import live_settings
 from engine.board.cursors import Board
@@ -24,8 +25,7 @@ TAKEN_WITHIN_MS = 30_000
 LIVE = {key.name: key.field for key in live_settings.KEYS.values()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(NamedTuple):
     """A change that the clients role has not made yet."""
 
     board: Board

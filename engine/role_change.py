@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import replace
 
 from engine.board import live_settings
 from engine.board.cursors import Board, Reign
@@ -198,7 +197,7 @@ class RoleChange:
         known = epochs.read(self._root)
         self._asks_first = self._promoting or known.is_promised
         if self._asks_first:
-            known = replace(known, seen_epoch=max(known.seen_epoch, self._epoch_min - 1))
+            known = known._replace(seen_epoch=max(known.seen_epoch, self._epoch_min - 1))
             known = known.promoted(self.identity, end_offset, wall_ms())
             epochs.write(self._root, known)
             self._epoch = known.last_epoch

@@ -9,11 +9,9 @@ from __future__ import annotations
 import socket
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Self
 
@@ -167,6 +165,9 @@ def warm_up(config: BrokerConfig, *, verification: bool = False, backwards: bool
 
 def warm_up_by_two(config: BrokerConfig) -> None:
     """Run all kernels, those of verification too, in this process and in another that goes backwards."""
+    from concurrent.futures import ProcessPoolExecutor  # not what a broker does at its start
+    from multiprocessing import get_context
+
     with ProcessPoolExecutor(1, get_context("fork"), tell_progress_to, (lambda _line: None,)) as beside:
         other = beside.submit(warm_up, config, verification=True, backwards=True)
         warm_up(config, verification=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ipc.module_names import DISTRIBUTION
 
@@ -41,8 +40,7 @@ def require_known() -> None:
         raise MachineUnknown(machine, bits)
 
 
-@dataclass(frozen=True)
-class Baseline:
+class Baseline(NamedTuple):
     """The CPUs that code is compiled for: LLVM's name, instructions beyond it, Linux's names of what they have."""
 
     name: str

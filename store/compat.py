@@ -8,7 +8,6 @@ true where brokers of the line do what its comment says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from store import names
@@ -200,8 +199,7 @@ class Marks(NamedTuple):
     checkpoint_offsets: bool = False  # masterFlushedOffset, confirmPhyOffset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(NamedTuple):
     """One release line of RocketMQ. `compat` is its name in the configuration."""
 
     compat: str

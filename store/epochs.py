@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 ENTRIES_MAX = 1000  # more are forgotten, the oldest first
 TEXT_MAX = 600
@@ -11,8 +10,7 @@ INT64_MAX = (1 << 63) - 1
 EPOCH_MAX = 1 << 62  # of what others say: the promotions after it still have numbers
 
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
+class Epoch(NamedTuple):
     """One master's reign: its log's bytes from `start_offset` on were written by `broker`, up to the next epoch's."""
 
     epoch: int

@@ -12,9 +12,7 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.board.cursors import Board
 from engine.board.failures import Failing, failing
@@ -26,6 +24,9 @@ from ipc.clock import wall_ms
 from store.files.segment_files import SegmentFiles
 from store.reading import extent
 from store.recovery.log_end import store_timestamp_ms
+
+if TYPE_CHECKING:  # the first request for metrics loads the library: no start waits for it
+    from prometheus_client.core import Metric
 
 COMMON_LABELS = ("cluster", "node_id", "node_type")
 STORAGE_LABELS, STORAGE = ("storage_medium", "storage_type"), ("disk", "local")
@@ -55,6 +56,8 @@ class Figures:
         self, kind: str, name: str, what: str, labels: tuple[str, ...], samples: Iterable[tuple[tuple[str, ...], float]]
     ) -> Metric:
         """A family with one sample for each (label values, value), and one for all that are too many."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
         make = GaugeMetricFamily if kind == GAUGE else CounterMetricFamily
         family = make(name, what, labels=(*COMMON_LABELS, *labels))
         kept, rest = bounded(name, samples, self._samples_max)
@@ -68,6 +71,8 @@ class Figures:
 
     def histogram(self, of: Histogram) -> Metric:
         """A family of buckets; of too many the rest is left out."""
+        from prometheus_client.core import HistogramMetricFamily
+
         family = HistogramMetricFamily(of.name, of.what, labels=(*COMMON_LABELS, *of.labels))
         bounds = [*(f"{bound}.0" for bound in of.bounds), "+Inf"]
         for values, counts, total in of.samples[: self._samples_max]:

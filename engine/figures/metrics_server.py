@@ -15,11 +15,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
+from typing import TYPE_CHECKING
 
 from engine.board import addresses
 from engine.board.cursors import Board
@@ -31,6 +27,10 @@ from engine.protocol.access.allow_list import may_enter
 from engine.settings.config import BrokerConfig, BrokerRole
 from ipc import waiting
 from store.errors import NoBroker
+
+if TYPE_CHECKING:  # the first request for metrics loads the library: no start waits for it
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
 
 log = logging.getLogger("slipstream.metrics")
 
@@ -59,7 +59,8 @@ class MetricsServer:
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.StreamWriter, None] = {}  # oldest first
         self._seldom = Seldom(log)
-        self._registry_at, self._registry = -FRESH_SECONDS, CollectorRegistry()
+        self._registry_at = 0.0
+        self._registry: CollectorRegistry | None = None
         self._encoded: dict[str, tuple[str, bytes]] = {}
         self._one_at_a_time = asyncio.Lock()
         self._is_told = False
@@ -181,9 +182,8 @@ class MetricsServer:
 
         They are collected and written on a thread: of many groups they are many, and the loop has others to serve.
         """
-        if time.monotonic() - self._registry_at >= FRESH_SECONDS:
-            registry, sizes = CollectorRegistry(), await self._sizes()
-            await asyncio.to_thread(lambda: registry.register(Collected(self._store, sizes)))
+        if self._registry is None or time.monotonic() - self._registry_at >= FRESH_SECONDS:
+            registry = await asyncio.to_thread(_collected, self._store, await self._sizes())
             self._registry_at, self._registry, self._encoded = time.monotonic(), registry, {}
         encode, content_type = _encoder(accept)
         if content_type not in self._encoded and len(self._encoded) >= ENCODINGS_MAX:
@@ -195,6 +195,8 @@ class MetricsServer:
 
 def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
     """Return the format that a client asks for, and text where the library does not understand the request."""
+    from prometheus_client.exposition import choose_encoder
+
     try:
         return choose_encoder(accept)
     except Exception as error:  # whatever it trips over: the header is a stranger's
@@ -202,8 +204,8 @@ def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
         return choose_encoder("")
 
 
-class Collected(Collector):
-    """The library's form of a source of metrics."""
+class Collected:
+    """What the library takes for a source of metrics."""
 
     def __init__(self, store: str, sizes: TableSizes) -> None:
         self._families = list(families(store, sizes))
@@ -211,3 +213,12 @@ class Collected(Collector):
     def collect(self) -> list[Metric]:
         """Return what was collected when this was made: the library asks once to register, once to write."""
         return list(self._families)
+
+
+def _collected(store: str, sizes: TableSizes) -> CollectorRegistry:
+    """Return all figures of this moment. Raises NoBroker."""
+    from prometheus_client import CollectorRegistry
+
+    registry = CollectorRegistry()
+    registry.register(Collected(store, sizes))
+    return registry

@@ -18,7 +18,6 @@ import contextlib
 import logging
 import os
 import time
-from dataclasses import replace
 from time import monotonic_ns as disk_clock_ns  # what a flush takes; a played broker's time does not move it
 from typing import NamedTuple
 
@@ -348,8 +347,7 @@ class Flusher:
         stored_ms = self._checkpoint.physic_msg_timestamp_ms
         if held.last_physical_offset is not None:
             stored_ms = store_timestamp_ms(self._files, held.last_physical_offset) or stored_ms
-        self._checkpoint = replace(
-            self._checkpoint,
+        self._checkpoint = self._checkpoint._replace(
             physic_msg_timestamp_ms=stored_ms,
             logics_msg_timestamp_ms=stored_ms,
             flushed_offset=built_to,
@@ -359,7 +357,7 @@ class Flusher:
         if self._index is not None:
             self._checkpoint = self._index.sync(self._checkpoint, built_to)
             whole_ms = min(stored_ms, self._index.whole_until_ms(self._checkpoint, stored_ms))
-            self._checkpoint = replace(self._checkpoint, logics_msg_timestamp_ms=whole_ms)
+            self._checkpoint = self._checkpoint._replace(logics_msg_timestamp_ms=whole_ms)
         if self._save(self._checkpoint):
             self._noted_offset = built_to
 

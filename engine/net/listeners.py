@@ -38,7 +38,7 @@ def listen(address: str, port: int, backlog: int = BACKLOG, *, is_shared: bool =
     Several processes of one user listen at a port that `is_shared` for all of them; the kernel deals connections out.
     """
     family, _kind, _protocol, _name, at = socket.getaddrinfo(
-        address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST
+        address.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST
     )[0]
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -172,7 +172,7 @@ class Delay:
             if not len(entries):
                 continue
             of, offsets = entries >> OFFSET_BITS, entries & OFFSET_MASK
-            for number in np.unique(of).tolist():
+            for number in sorted(set(of.tolist())):
                 level, answered = self._levels[number - 1], offsets[of == number].tolist()
                 if comes_again:
                     level.refused(answered, monotonic_ms())

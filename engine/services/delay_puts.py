@@ -16,7 +16,7 @@ from engine.settings.config import BrokerConfig
 from ipc.arrays import Bytes, Words
 from ipc.ring import DESCRIPTOR_WORDS, Descriptor
 
-ILLEGAL = tuple(-number for number in TOO_LARGE)
+ILLEGAL = np.array([-number for number in TOO_LARGE], np.int64)
 PUTS_MAX, BYTES_SHARE = 8192, 2  # under way; at most half of the ring's bytes in drafts that wait
 
 
@@ -87,7 +87,7 @@ class DelayPuts(Pipeline):
         done = self.harvest(now_ns)
         numbers, places = done[:, DoneWord.NUMBER].copy(), done[:, DoneWord.PHYSICAL_OFFSET].copy()
         entries, is_refused = self._table_of_levels.entries_of(numbers), done[:, DoneWord.STATUS] == REFUSED
-        is_illegal = is_refused & np.isin(places, ILLEGAL)
+        is_illegal = is_refused & (places[:, None] == ILLEGAL).any(axis=1)
         refused, illegal = entries[is_refused & ~is_illegal], entries[is_illegal]
         self.state[StateWord.DONE] = 0
         if len(numbers):

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.settings.config import ConfigError, entries_of
 from engine.settings.properties_file import Entry
@@ -50,8 +51,7 @@ class OwnCertificate:
     password: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFile:
+class TlsFile(NamedTuple):
     """Content of the file. `own` certificates are None if not given; `is_test`: a server makes one by itself."""
 
     path: Path

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from store.errors import ForeignFile
 from store.files import file_io
@@ -37,8 +37,7 @@ INDEX_MAGIC = b"SLIPINDX"
 MARGIN_MS = 3000  # RocketMQ's
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """Content of the checkpoint file; all zeros without a file."""
 
     physic_msg_timestamp_ms: int = 0
@@ -60,7 +59,7 @@ class Checkpoint:
 
     def as_rocketmqs(self) -> Checkpoint:
         """The same without our part: the next start counts again."""
-        return replace(self, flushed_offset=None, queues=0, entries=0, index_offset=None, index_file=0, index_count=0)
+        return self._replace(flushed_offset=None, queues=0, entries=0, index_offset=None, index_file=0, index_count=0)
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
@@ -97,13 +96,13 @@ def decode(content: bytes) -> Checkpoint:
     crc = int.from_bytes(content[CRC_AT : CRC_AT + 8], "big")
     if magic != MAGIC or physic_again != times[0] or crc != zlib.crc32(ours):
         return checkpoint
-    checkpoint = replace(checkpoint, flushed_offset=flushed_offset, queues=queues, entries=entries)
+    checkpoint = checkpoint._replace(flushed_offset=flushed_offset, queues=queues, entries=entries)
     index = content[INDEX_AT : INDEX_AT + INDEX.size]
     magic, index_offset, index_file, index_count = INDEX.unpack(index)
     crc = int.from_bytes(content[INDEX_CRC_AT : INDEX_CRC_AT + 8], "big")
     if magic != INDEX_MAGIC or index_offset != flushed_offset or crc != zlib.crc32(index):
         return checkpoint
-    return replace(checkpoint, index_offset=index_offset, index_file=index_file, index_count=index_count)
+    return checkpoint._replace(index_offset=index_offset, index_file=index_file, index_count=index_count)
 
 
 def sum_of_times(path: Path) -> int:

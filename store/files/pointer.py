@@ -13,9 +13,8 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ipc.process import boot_id, is_alive, is_hidden, namespace
 from store.errors import NotAStore
@@ -35,8 +34,7 @@ COMMIT_LOG_KEY = "storePathCommitLog"
 _said_texts: set[str] = set()
 
 
-@dataclass(frozen=True, slots=True)
-class Pointer:
+class Pointer(NamedTuple):
     """A pointer that belongs to the store at `root`; `fields` is what it says, with paths as they lead from here."""
 
     root: Path

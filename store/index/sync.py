@@ -7,8 +7,6 @@ it says how far the last file was on disk, so that a restart does not build that
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from store.files.checkpoint import Checkpoint
 from store.index.index_file import IndexFile
 from store.index.service import IndexService
@@ -27,7 +25,7 @@ class IndexSync:
         for path in files[:-1]:
             self._index.sync_file(path)
             end_ms = IndexFile.open(path, self._index.geometry).header.end_timestamp_ms
-            checkpoint = replace(checkpoint, index_msg_timestamp_ms=max(checkpoint.index_msg_timestamp_ms, end_ms))
+            checkpoint = checkpoint._replace(index_msg_timestamp_ms=max(checkpoint.index_msg_timestamp_ms, end_ms))
             self._newest_full = path.name
         return checkpoint
 
@@ -53,5 +51,5 @@ class IndexSync:
         for path in reversed(files):
             count = IndexFile.open(path, self._index.geometry).count_below(physical_offset)
             if count > 1 or path == files[0]:
-                return replace(checkpoint, index_offset=physical_offset, index_file=int(path.name), index_count=count)
-        return replace(checkpoint, index_offset=physical_offset, index_file=0, index_count=0)
+                return checkpoint._replace(index_offset=physical_offset, index_file=int(path.name), index_count=count)
+        return checkpoint._replace(index_offset=physical_offset, index_file=0, index_count=0)

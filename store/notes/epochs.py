@@ -14,10 +14,9 @@ a fence, a command that holds the store's lock while no broker runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ipc.process import boot_id
 from store.epochs import ENTRIES_MAX, INT64_MAX, Epoch, entries_of, entry_fields, number_of, require_fields, text_of
@@ -44,8 +43,7 @@ class SaidRole(StrEnum):
     SLAVE = "SLAVE"
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(NamedTuple):
     """A newer master that this store has heard of; `master` is its HA address, "" when nobody said it."""
 
     epoch: int
@@ -54,8 +52,7 @@ class Fence:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Epochs:
+class Epochs(NamedTuple):
     """Content of the file `slipstream.epochs`."""
 
     entries: tuple[Epoch, ...] = ()
@@ -109,11 +106,11 @@ class Epochs:
 
     def promoting(self, *, is_forced: bool = False) -> Epochs:
         """Return the epochs after an operator promoted a store without a broker: its next start is the promotion."""
-        return replace(self, role=SaidRole.FORCED if is_forced else SaidRole.PROMOTE, master="", is_here=True)
+        return self._replace(role=SaidRole.FORCED if is_forced else SaidRole.PROMOTE, master="", is_here=True)
 
     def demoted(self, master: str) -> Epochs:
         """Return the epochs after an operator demoted this broker; `master` is the master's HA address, if given."""
-        return replace(self, role=SaidRole.SLAVE, master=master, is_here=True)
+        return self._replace(role=SaidRole.SLAVE, master=master, is_here=True)
 
     def fenced(self, fence: Fence) -> Epochs:
         """Return the epochs after news of a newer master; of two masters, the newer one is kept.
@@ -128,7 +125,7 @@ class Epochs:
             return self
         role = self.role if self.role is SaidRole.SLAVE else SaidRole.NONE
         seen = max(self.seen_epoch, fence.epoch)
-        return replace(self, entries=entries, fenced_by=fence, seen_epoch=seen, role=role)
+        return self._replace(entries=entries, fenced_by=fence, seen_epoch=seen, role=role)
 
     def following(self, entries: Iterable[Epoch]) -> Epochs:
         """A slave's, whose master has these epochs and whose log is a part of that master's.
@@ -137,12 +134,12 @@ class Epochs:
         """
         taken = tuple(entries)[-ENTRIES_MAX:]
         seen = max([self.seen_epoch, self.last_epoch, *(one.epoch for one in taken)])
-        return replace(self, entries=taken, seen_epoch=seen, is_here=False)
+        return self._replace(entries=taken, seen_epoch=seen, is_here=False)
 
     def cut(self, offset: int) -> Epochs:
         """Return the epochs after a cut of the log at `offset`: no epoch begins behind it."""
         kept = tuple(one for one in self.entries if one.start_offset < offset)
-        return replace(self, entries=kept, seen_epoch=max(self.seen_epoch, self.last_epoch))
+        return self._replace(entries=kept, seen_epoch=max(self.seen_epoch, self.last_epoch))
 
 
 def path_of(root: Path | str) -> Path:

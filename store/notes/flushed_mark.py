@@ -20,8 +20,8 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from ipc.process import boot_id
@@ -38,8 +38,7 @@ CRC = struct.Struct(">I")
 NO_BOOT = bytes(16)
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """Content of one mark."""
 
     boot: bytes
@@ -111,7 +110,7 @@ def lower(directory: StoreDirectory, offset: int) -> None:
     """The log was cut there: no mark says more. Durable when this returns. Raises OSError."""
     last_note = read(directory)
     if last_note is not None and last_note.flushed_offset > offset:
-        note = replace(last_note, flushed_offset=offset)
+        note = last_note._replace(flushed_offset=offset)
         file_io.replace_file(directory.mark, encode(note).ljust(PAGE_BYTES, b"\0") * PAGES)
 
 
@@ -143,7 +142,7 @@ class FlushedMark:
         The failing disk need not take it: the page cache counts as long as this boot lasts, and after it nobody's does.
         """
         before = self._note or self._open(flushed_offset)
-        self._note = replace(before, boot=NO_BOOT)
+        self._note = before._replace(boot=NO_BOOT)
         for page in range(PAGES):
             file_io.write_at(self._fd, encode(self._note), page * PAGE_BYTES)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -45,8 +44,7 @@ COUNTS_END = 1 << 15  # a unit's count has two bytes
 FURTHER_ROWS = 128  # are looked at in a turn behind a log that grows where some of them go to further queues
 
 
-@dataclass(frozen=True, slots=True)
-class QueueKinds:
+class QueueKinds(NamedTuple):
     """Kinds of queues beside the plain ones, and the length of their files."""
 
     ext_file_bytes: int = 0  # enableConsumeQueueExt; 0: no extensions

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from store.files import file_io
 from store.files.file_system_sync import FileSystemSync, open_file_system
@@ -27,8 +27,7 @@ WAIT_SECONDS = 0.005
 NO_TIME = -1  # of a file that was synced, but may have changed since without a sign
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(NamedTuple):
     """The totals of what the queues hold of the log below some offset."""
 
     queues: int = 0  # with entries

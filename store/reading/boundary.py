@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from store.message.rows_kernel import Row, ScanStop
 ROWS = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class Boundary:
+class Boundary(NamedTuple):
     """`offset` is where the last record ends, or the log begins; None without a record before it."""
 
     offset: int

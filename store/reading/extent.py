@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ipc.errors import OtherVersion, RegionMissing
 from ipc.module_names import version_here
@@ -36,8 +36,7 @@ class Said(dict[str, Any]):
         raise OtherVersion(self._root, self._version, version_here(), f"it does not state its setting {name}")
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(NamedTuple):
     """The broker that runs on a store."""
 
     store_root: Path

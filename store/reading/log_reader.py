@@ -7,8 +7,8 @@ has any: the log tools' quick answer, in plain Python; what a broker would do ab
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from store.errors import CorruptRecord, OffsetOutOfRange
 from store.files.directory import StoreDirectory, store_directory
@@ -19,8 +19,7 @@ from store.reading.walk import next_record, walk_segment
 from store.recovery import lost_log
 
 
-@dataclass(frozen=True, slots=True)
-class LogReader:
+class LogReader(NamedTuple):
     """The log as it was when it was opened; `max_offset` is the end of what may be read."""
 
     directory: StoreDirectory

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from store.errors import StoreError
 from store.message.record import Message
@@ -68,8 +67,7 @@ class LocalLog:
         return log_ranges.digests(self.reader.files, start, end, parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(NamedTuple):
     """Result of a comparison. `common_end` is where the last common record ends, `last` that record."""
 
     state: State

@@ -9,7 +9,7 @@ never took. Of a RocketMQ broker nothing is known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ipc.counters import Counters
 from ipc.errors import IpcError
@@ -19,8 +19,7 @@ from store.files.pointer import COUNTERS_FILE, Pointer
 from store.notes import flushed_mark
 
 
-@dataclass(frozen=True, slots=True)
-class LastRun:
+class LastRun(NamedTuple):
     """The facts known of the last run; by default nothing."""
 
     same_boot: bool = False  # only its processes ended
@@ -32,7 +31,7 @@ class LastRun:
 
     def as_failed(self) -> LastRun:
         """The same, now that the disk is known to have failed it."""
-        return replace(self, same_boot=False, power_cut=True, disk_failed=True, written_to=None)
+        return self._replace(same_boot=False, power_cut=True, disk_failed=True, written_to=None)
 
 
 def read(directory: StoreDirectory) -> LastRun:

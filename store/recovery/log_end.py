@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,8 +37,7 @@ REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Dirty:
+class Dirty(NamedTuple):
     """Bytes behind the end, in one segment, from the first to the last that is not zero."""
 
     base_offset: int

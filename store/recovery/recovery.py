@@ -21,10 +21,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from store.errors import BitRot, NotOnDisk
 from store.files import checkpoint as checkpoint_file
@@ -71,8 +72,7 @@ class Recovered:
     segment_bytes: int = field(default=0, compare=False)  # only from `recover_read_only`; 0 without a segment
 
 
-@dataclass(frozen=True, slots=True)
-class _Trust:
+class _Trust(NamedTuple):
     """The trust in a log before it is looked at. Offsets are record boundaries but for `whole_to`."""
 
     floor: int  # below, everything was on disk
@@ -216,7 +216,7 @@ def recover(
         span = bases[0], end.offset
         findings += recover_index(index, files, span, checkpoint, clean=clean, same_boot=trust.same_boot)
     if file_checkpoint is not checkpoint:  # from here on the store is no copy any more, and its checkpoint counts
-        checkpoint_file.write(directory.checkpoint, replace(file_checkpoint.as_rocketmqs(), flushed_offset=bases[0]))
+        checkpoint_file.write(directory.checkpoint, file_checkpoint.as_rocketmqs()._replace(flushed_offset=bases[0]))
     log_begin.note(directory.root, bases[0])
     return Recovered(
         bases[0],
@@ -243,7 +243,7 @@ def _of_this_log(last: LastRun, checkpoint: Checkpoint, *, clean: bool) -> tuple
     Nothing does in a copy that was made while a broker ran, so that all of its log is looked at.
     """
     if last.is_copy and not clean:
-        return replace(last, flushed_offset=0), Checkpoint()
+        return last._replace(flushed_offset=0), Checkpoint()
     return last, checkpoint
 
 

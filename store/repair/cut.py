@@ -7,7 +7,7 @@ of a broker, if nobody wrote to the log in between (`repair.journal`). The calle
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from store.errors import IndexFileDamaged, NotAStore, OffsetOutOfRange
 from store.files.checkpoint import Checkpoint
@@ -36,8 +36,7 @@ from store.verify import digests
 JOURNAL_MAGIC = b"SLIPCUT2"
 
 
-@dataclass(frozen=True, slots=True)
-class Going:
+class Going(NamedTuple):
     """The part that a cut at `offset` takes away: everything up to `end`; `records` of it are whole."""
 
     offset: int

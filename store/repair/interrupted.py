@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import os
+from typing import TYPE_CHECKING, NamedTuple
 
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles
-from store.repair import repair
-from store.repair.cut import LogCut
-from store.repair.repair import Damaged
-from store.repair.rewind import Rewind
+from store.names import CUT_JOURNAL, REPAIR_JOURNAL, REWIND_JOURNAL
+
+if TYPE_CHECKING:  # hardly any start has something to finish
+    from store.repair.repair import Damaged
 
 
 class Finished(NamedTuple):
@@ -35,6 +36,12 @@ def finish(directory: StoreDirectory, files: SegmentFiles) -> Finished:
 
     Raises OSError, SegmentSizeMismatch, MissingSegment.
     """
+    if not any(os.path.lexists(directory.root / name) for name in (REWIND_JOURNAL, CUT_JOURNAL, REPAIR_JOURNAL)):
+        return Finished()
+    from store.repair import repair
+    from store.repair.cut import LogCut
+    from store.repair.rewind import Rewind
+
     return Finished(
         Rewind(directory, files).finish(), LogCut(directory, files).finish(), repair.finish(directory, files)
     )

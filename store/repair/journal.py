@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from struct import Struct
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -37,8 +37,7 @@ class Unfinishable(ValueError):
     """Raised for a journal that is not to be finished; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """A change of the log from `offset` on, and the log as it was. `data` is to be written there; none: it is cut."""
 
     offset: int

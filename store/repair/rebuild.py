@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from store.files import checkpoint as checkpoint_file
@@ -74,7 +74,7 @@ def rebuild_queues(
     roots = directory.consumequeue, directory.root / BATCH_QUEUES
     building, batches = map(_fresh, roots)
     done = Rebuilt()
-    kinds = replace(kinds_found(directory.root, line_of_store(directory.root).queues), delays_ms=delays_ms)
+    kinds = kinds_found(directory.root, line_of_store(directory.root).queues)._replace(delays_ms=delays_ms)
     dispatcher = Dispatcher(
         files,
         building,

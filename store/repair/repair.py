@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,8 +44,7 @@ ROWS = 32768
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class Damaged:
+class Damaged(NamedTuple):
     """A range of the log that is not sound here; it lies in one segment."""
 
     start: int
@@ -53,8 +52,7 @@ class Damaged:
     reason: str
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The outcome of a range's repair; `refused` says why it was left as it is."""
 
     damaged: Damaged

@@ -9,8 +9,8 @@ The caller holds the store's lock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from store.errors import StoreError
 from store.files.directory import StoreDirectory
@@ -39,8 +39,7 @@ class NoBoundary(StoreError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Rewound:
+class Rewound(NamedTuple):
     """The result of a rewind; `file` holds what went, None when nothing was to be kept."""
 
     going: Going

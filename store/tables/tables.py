@@ -9,11 +9,10 @@ into the bytes that version writes: fields by name, entries in the order of a Ja
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from store.compat import Line
 from store.errors import MalformedConfig
@@ -40,8 +39,7 @@ UNSPREAD = 1 << 16  # smaller hash codes are their own spread
 Key = TypeVar("Key", str, int)
 
 
-@dataclass(frozen=True, slots=True)
-class DataVersion:
+class DataVersion(NamedTuple):
     """The version of a table: how often it changed, and when last. `state_version` only 5.x has: None is a 4.9 file."""
 
     counter: int = 0
@@ -68,7 +66,7 @@ class DataVersion:
 
     def next(self, now_ms: int) -> DataVersion:
         """The version after one more change."""
-        return replace(self, counter=self.counter + 1, timestamp_ms=now_ms)
+        return self._replace(counter=self.counter + 1, timestamp_ms=now_ms)
 
     def value(self) -> dict[str, int]:
         """Return the version as a file holds it."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -145,7 +144,7 @@ def _as_the_same_place(root: Path) -> None:
         note = flushed_mark.decode(pages[at : at + flushed_mark.PAGE_BYTES])
         if note is not None:
             boot = note.boot if note.has_failed else BOOT_BEFORE
-            note = replace(note, boot=boot, device=place.device, inode=place.inode)
+            note = note._replace(boot=boot, device=place.device, inode=place.inode)
             file = flushed_mark.encode(note)
             pages = pages[:at] + file + pages[at + len(file) :]
     if pages:

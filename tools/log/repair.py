@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -61,7 +60,7 @@ def _cut(directory: StoreDirectory, offset: int, dry_run: bool, shown: bool | No
             if not dry_run:
                 work.cut(offset)
         done = "would go" if dry_run else "gone"
-        fields = {"dryRun": dry_run, "finished": finished, **asdict(going)}
+        fields = {"dryRun": dry_run, "finished": finished, **going._asdict()}
         text = f"{done}: offsets {going.offset} to {going.end}, with {going.records} whole records"
         click.echo(json_text("log.repair.cut", fields) if as_json else text)
     return 0
@@ -118,7 +117,7 @@ def _finished(directory: StoreDirectory, files: SegmentFiles, dry_run: bool, as_
 
 
 def _range_json(outcome: Outcome) -> str:
-    return json_text("log.repair.range", {**asdict(outcome.damaged), "refused": outcome.refused or None})
+    return json_text("log.repair.range", {**outcome.damaged._asdict(), "refused": outcome.refused or None})
 
 
 def _range_text(outcome: Outcome, dry_run: bool) -> str:

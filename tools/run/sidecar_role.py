@@ -17,8 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from engine.board.cursors import Board
 from engine.protocol.store.retention import DiskState
 from engine.role import stop_alarm
@@ -118,6 +116,8 @@ def opened(config: BrokerConfig, board: Board) -> Sidecar:
 
 def yield_to_others() -> None:
     """Give this process the least CPU time, the idle disk, and the first place when memory runs out."""
+    import psutil
+
     os.nice(NICENESS)
     with suppress(OSError, psutil.Error):  # what a container's rules forbid is done without
         psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)

@@ -9,8 +9,8 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ipc.clock import monotonic_ms
 from store.notes import summed_json
@@ -22,8 +22,7 @@ CLAIM = "role-claim"  # a slave is about to take its master's place; it answers 
 ROLE_SIGNAL = signal.SIGUSR1  # says to the supervisor that a role is asked for
 
 
-@dataclass(frozen=True, slots=True)
-class RoleRequest:
+class RoleRequest(NamedTuple):
     """The role that is requested: master, or slave of the master at that HA address ("": as the name servers say)."""
 
     to_master: bool
@@ -37,14 +36,14 @@ class RoleRequest:
 def write(directory: Path, request: RoleRequest) -> None:
     """Ask for it. Raises OSError."""
     (directory / REFUSAL).unlink(missing_ok=True)
-    summed_json.write(directory / NAME, asdict(request))
+    summed_json.write(directory / NAME, request._asdict())
 
 
 def read(directory: Path) -> RoleRequest | None:
     """Return the request; None without a valid one."""
     try:
         fields = summed_json.read(directory / NAME)
-        kinds = {name: type(value) for name, value in asdict(RoleRequest(to_master=True)).items()}
+        kinds = {name: type(value) for name, value in RoleRequest(to_master=True)._asdict().items()}
         if fields is None or {name: type(value) for name, value in fields.items()} != kinds:
             return None
         return RoleRequest(**fields)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -16,8 +16,7 @@ NETWORKS_MAX = 1024
 MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 
 
-@dataclass(frozen=True, slots=True)
-class AllowList:
+class AllowList(NamedTuple):
     """Networks, in the order in which they were written."""
 
     networks: tuple[Network, ...]

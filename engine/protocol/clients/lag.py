@@ -51,8 +51,7 @@ class Lag:
 Offset = Callable[[str, str, int], int | None]  # group, topic, queue id
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(NamedTuple):
     """Groups, topics and queues to measure."""
 
     groups: Mapping[str, Json]

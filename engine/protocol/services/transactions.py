@@ -9,7 +9,6 @@ messages say which are ended. Both queues' offsets move over what is done with.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -65,22 +64,19 @@ class HalfRead(NamedTuple):
     next_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadOps:
+class ReadOps(NamedTuple):
     """A wish to read up to 32 op messages from an offset. Answered by Ops."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadHalf:
+class ReadHalf(NamedTuple):
     """A wish to read the half message at an offset. Answered by HalfRead."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class IsDecided:
+class IsDecided(NamedTuple):
     """A wish to know whether this half message's transaction is decided, without an op message. Answered by a bool.
 
     RocketMQ does not look: it asks, and the message of a transaction that was committed meanwhile is written again.
@@ -89,8 +85,7 @@ class IsDecided:
     half: Half
 
 
-@dataclass(frozen=True, slots=True)
-class PutBack:
+class PutBack(NamedTuple):
     """A wish to put the half message at its queue's end, with this property. Answered by whether it was put.
 
     With `asks` its producer is asked about it then; else its time to be asked has not come.
@@ -101,8 +96,7 @@ class PutBack:
     asks: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(NamedTuple):
     """A wish to put the half message into TRANS_CHECK_MAX_TIME_TOPIC. Answered by whether it was put.
 
     RocketMQ passes one that is not, and nobody hears of it again.
@@ -112,15 +106,13 @@ class GiveUp:
     check_times: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(NamedTuple):
     """A wish to go on some time later."""
 
     milliseconds: int
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """A wish to remember these offsets; None leaves one unchanged."""
 
     half_offset: int | None = None

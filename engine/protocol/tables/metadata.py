@@ -8,7 +8,6 @@ Bodies on the wire are the files' contents, compact. `changed` names the files t
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from engine.protocol.tables.bodies import MODES, TIMING_COUNT, Bodies
@@ -231,7 +230,7 @@ class Metadata(Bodies):
         self.served_changes += grown
         theirs, ours_now = served.version, self.versions[TOPICS]
         if theirs and (theirs.timestamp_ms, theirs.counter) > (ours_now.timestamp_ms, ours_now.counter):
-            self.versions[TOPICS] = replace(ours_now, counter=theirs.counter, timestamp_ms=theirs.timestamp_ms)
+            self.versions[TOPICS] = ours_now._replace(counter=theirs.counter, timestamp_ms=theirs.timestamp_ms)
         elif grown:  # name servers and slaves that know this version do not look at the table again
             self._next(TOPICS, ours_now.timestamp_ms)
         return grown
@@ -388,11 +387,11 @@ class Metadata(Bodies):
 
     def _took(self, name: str, version: DataVersion) -> None:
         state = (version.state_version or 0) if self.identity.line.tables.state_versions else None
-        self.versions[name] = replace(version, state_version=state)
+        self.versions[name] = version._replace(state_version=state)
         self.changed.add(name)
 
     def _version_of(self, value: Value, name: str) -> DataVersion:
         """Return the version as this broker notes it: no state version if its line has none, else 0 if missing."""
         version = DataVersion.of(value, name) or DataVersion()
         state = (version.state_version or 0) if self.identity.line.tables.state_versions else None
-        return replace(version, state_version=state)
+        return version._replace(state_version=state)

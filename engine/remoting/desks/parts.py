@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.board.cursors import Board
@@ -42,8 +41,7 @@ class SharedClients(NamedTuple):
     pulled: PullOffsets
 
 
-@dataclass(frozen=True, slots=True)
-class PartContext:
+class PartContext(NamedTuple):
     """The objects that all parts share: settings, tables, links."""
 
     config: BrokerConfig

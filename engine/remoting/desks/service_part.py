@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from dataclasses import replace
 
 from engine.board.delay_table import DelayTable
 from engine.protocol.remoting.answers import Json
@@ -70,7 +69,7 @@ class ServicePart(Part):
             steps = version_steps(sum(before.values()), sum(after.values()), VERSION_STEP)
             version = metadata.versions[DELAY_OFFSETS]
             if steps:
-                version = replace(version, counter=version.counter + steps, timestamp_ms=wall_ms())
+                version = version._replace(counter=version.counter + steps, timestamp_ms=wall_ms())
                 metadata.versions[DELAY_OFFSETS] = version
             self._is_new = True
         if is_due and self._is_new:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ def test_the_first_bytes_are_rocketmqs() -> None:
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     assert checkpoint_file.read(path) == Checkpoint()
-    for checkpoint in (OURS, replace(OURS, flushed_offset=0), Checkpoint(1, 2, 3)):
+    for checkpoint in (OURS, OURS._replace(flushed_offset=0), Checkpoint(1, 2, 3)):
         checkpoint_file.write(path, checkpoint)
         assert checkpoint_file.read(path) == checkpoint
 

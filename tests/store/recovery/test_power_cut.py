@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,7 +70,7 @@ def boot_again(log: SmallLog) -> None:
     """The machine was started again since the mark was begun."""
     note = flushed_mark.read(log.directory)
     assert note is not None
-    page = flushed_mark.encode(replace(note, boot=BOOT_BEFORE)).ljust(PAGE_BYTES, b"\0")
+    page = flushed_mark.encode(note._replace(boot=BOOT_BEFORE)).ljust(PAGE_BYTES, b"\0")
     log.directory.mark.write_bytes(page * flushed_mark.PAGES)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,7 +38,7 @@ def log(tmp_path: Path) -> SmallLog:
     log.directory.mark_running()
     note = flushed_mark.read(log.directory)
     assert note is not None
-    page = flushed_mark.encode(replace(note, boot=BOOT_BEFORE)).ljust(4096, b"\0")
+    page = flushed_mark.encode(note._replace(boot=BOOT_BEFORE)).ljust(4096, b"\0")
     log.directory.mark.write_bytes(page * flushed_mark.PAGES)
     return log
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -366,8 +365,8 @@ def test_a_checkpoint_is_void_once_rocketmq_wrote_it(tmp_path: Path) -> None:
     raw = bytearray(log.directory.checkpoint.read_bytes())
     raw[0:8] = (FIRST_STORE_MS + 5).to_bytes(8, "big")
     log.directory.checkpoint.write_bytes(raw)
-    assert checkpoint_file.read(log.directory.checkpoint) == replace(
-        noted, physic_msg_timestamp_ms=FIRST_STORE_MS + 5, flushed_offset=None, queues=0, entries=0
+    assert checkpoint_file.read(log.directory.checkpoint) == noted._replace(
+        physic_msg_timestamp_ms=FIRST_STORE_MS + 5, flushed_offset=None, queues=0, entries=0
     )
     log.write(log.records[-1].offset, bytes(log.records[-1].size))
     assert recovered(log).max_physical_offset == log.records[-1].offset

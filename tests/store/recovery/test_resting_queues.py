@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,7 +83,7 @@ def cut_the_power(log: SmallLog) -> None:
     kill(log)
     note = flushed_mark.read(log.directory)
     assert note is not None
-    page = flushed_mark.encode(replace(note, boot=BOOT_BEFORE)).ljust(4096, b"\0")
+    page = flushed_mark.encode(note._replace(boot=BOOT_BEFORE)).ljust(4096, b"\0")
     log.directory.mark.write_bytes(page * flushed_mark.PAGES)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.protocol.broker.admin_bodies import MessageQueue
 from engine.remoting.desks.admin.broker_stats import BrokerStats
@@ -14,8 +14,7 @@ from engine.remoting.loop.work_pool import WorkPool
 QUEUES_MAX = 65_536  # of one topic, in one answer
 
 
-@dataclass(frozen=True, slots=True)
-class AdminShared:
+class AdminShared(NamedTuple):
     """The objects that all parts for administrators share, made once."""
 
     store: StoreView
