@@ -25,9 +25,9 @@ from engine.board.topic_table import TopicTable
 from engine.front.connections.bridge import Bridge
 from engine.front.connections.log_body_kernel import send_range
 from engine.front.connections.near_wait import await_reached
-from engine.front.pulls import usual_pulls
+from engine.front.pulls import compiled_pulls
 from engine.front.pulls.log_view import LogView
-from engine.front.sends import usual_sends
+from engine.front.sends import compiled_sends
 from engine.keeping import allocator, dispatch_kernel, dispatcher
 from engine.producer import pipeline_kernel
 from engine.producer.columns import as_bytes
@@ -189,7 +189,7 @@ def _warm_pipeline(small: _Miniature) -> None:
     pipeline_kernel.give_up(pipeline.table, pipeline.state, pipeline.done, 0, 0, 0)
     Bridge(board.counters.words, board.max_physical_offset.index).close()
     await_reached(board.counters.words, board.max_physical_offset.index, 0, 0, 0)
-    usual_sends.warm_up(pipeline, board, Facts(policy=POLICIES[config.compat], store_host=LOCALHOST))
+    compiled_sends.warm_up(pipeline, board, Facts(policy=POLICIES[config.compat], store_host=LOCALHOST))
     pipeline.close()
 
 
@@ -210,7 +210,7 @@ def _warm_pulls(small: _Miniature) -> None:
     caught, ranges = view.catch(queue, 0, 1, EVERYTHING)
     assert caught.messages == len(ranges) == 1, "nothing can be pulled, so nothing of it is compiled"
     view.any_matched(queue, filter_of("a", None) or EVERYTHING, 0, 1)
-    usual_pulls.warm_up(view, small.board)
+    compiled_pulls.warm_up(view, small.board)
     batch_unit_of(np.zeros(1, np.uint8), 0, 1, 0)
     reading, writing = socket.socketpair()
     with reading, writing:

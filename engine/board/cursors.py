@@ -202,7 +202,7 @@ class Board(Group):
         "gauge", "writer|receiver", "allocator", "offset in the segment that is needed next; -1: no request yet"
     )
     allocated_offset = One("cursor", "allocator", "writer, receiver", "every block below it is reserved")
-    allocation_errno = One("gauge", "allocator", "writer, receiver", "0, or the error number of a failed allocation")
+    allocation_errno = One("gauge", "allocator", "writer, housekeeper", "0, or the error number of a failed allocation")
     max_physical_offset = One(
         "cursor",
         "writer|receiver",

@@ -27,7 +27,7 @@ from engine.front.connections.service import FrontContext, Service, frame_of
 from engine.front.connections.shares import Shares
 from engine.front.connections.tables import Tables
 from engine.front.pulls.pulls import Pulls
-from engine.front.sends.quick_sends import quick_sends
+from engine.front.sends.compiled_sends import compiled_sends
 from engine.front.sends.sends import Sends
 from engine.net import tls
 from engine.net.listeners import bind_address
@@ -106,10 +106,10 @@ class Front:
         self._seldom = Seldom(log)
         received = np.zeros(BUFFER_BYTES, np.uint8)
         self.buffer = memoryview(received)  # type: ignore[arg-type]
-        self._quick = quick_sends(self._services, received)
+        self._compiled_sends = compiled_sends(self._services, received)
         self._pulls = next(each for each in self._services if isinstance(each, Pulls))
-        self._usual_pulls = self._pulls.usual
-        self._usual_pulls.receives(received)
+        self._compiled_pulls = self._pulls.compiled
+        self._compiled_pulls.receives(received)
         self._loop.add_reader(self._relay.bell, self._relay.receive)
 
     # turns
@@ -203,13 +203,13 @@ class Front:
         """Refuse a TLS hello where TLS is not served, log and count it; admit every other first byte."""
         self._pace.stir()
         is_admitted = peer.is_tls or not self._reception.opening.refuses_hello(bytes((first,)), peer.connection.peer)
-        if is_admitted and self._quick is not None:
-            self._quick.enter(peer)
+        if is_admitted and self._compiled_sends is not None:
+            self._compiled_sends.enter(peer)
         refused = (rights.refusal(code, peer.connection.rights) for code in Pulls.codes)
         peer.pulls = is_admitted and not (peer.is_fast or any(refused))
         return is_admitted
 
-    def take_usual(self, peer: Peer, at: int, end: int) -> int:
+    def take_compiled(self, peer: Peer, at: int, end: int) -> int:
         """Sends and pulls that are nothing special, from `at` on: where the first frame begins that is neither."""
         kinds = (self._take_pulls, self._take_sends) if peer.is_pulling else (self._take_sends, self._take_pulls)
         before = -1
@@ -222,11 +222,11 @@ class Front:
         return at
 
     def _take_sends(self, peer: Peer, at: int, end: int) -> int:
-        if self._quick is None or peer.slot < 0:
+        if self._compiled_sends is None or peer.slot < 0:
             return at
         if self._pace.rests:  # what a turn says to compiled code may be old
-            self._quick.turn(wall_ms())
-        taken_to = self._quick.take(peer, at, end)
+            self._compiled_sends.turn(wall_ms())
+        taken_to = self._compiled_sends.take(peer, at, end)
         if taken_to > at:
             peer.is_pulling = False
             if not self._pace.is_stirred:
@@ -241,7 +241,7 @@ class Front:
             peer.is_crowded = True
             return at
         began_ns, room = time.monotonic_ns(), shares.room
-        taken_to = self._usual_pulls.take(peer, at, end, room)
+        taken_to = self._compiled_pulls.take(peer, at, end, room)
         peer.is_crowded = room is not None and taken_to > at  # else Python's frame is next, which must not wait
         taken_ns = time.monotonic_ns() - began_ns
         shares.spend(taken_ns)
@@ -249,7 +249,7 @@ class Front:
             self._pulls.was_slow(began_ns)
         if taken_to > at:
             peer.is_pulling = True
-            if not self._pace.is_stirred and self._usual_pulls.has_news:
+            if not self._pace.is_stirred and self._compiled_pulls.has_news:
                 self._pace.stir()
         return taken_to
 
@@ -274,8 +274,8 @@ class Front:
         self._pace.stir()
         try:
             answer = service.begin(request, peer, wall_ms())
-            if self._quick is not None:
-                self._quick.learn(request)
+            if self._compiled_sends is not None:
+                self._compiled_sends.learn(request)
         except Exception:  # ours, of which its connection must not die, nor a log be filled
             self._seldom.tell("a request failed: code %d", request.code, level=logging.ERROR, error=True)
             self._refuse(peer, request, ResponseCode.SYSTEM_ERROR, FAILED)
@@ -321,8 +321,8 @@ class Front:
         for service in self._services:
             service.left(peer)
         self._relay.left(peer)
-        if self._quick is not None:
-            self._quick.leave(peer)
+        if self._compiled_sends is not None:
+            self._compiled_sends.leave(peer)
 
 
 def open_role(config: BrokerConfig, board: Board, number: int, bells: Bells, how: BrokerTls | None = None) -> Front:

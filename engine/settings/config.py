@@ -7,6 +7,7 @@ role than its file says costs more than one that does not come up.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
@@ -18,17 +19,105 @@ from typing import Any
 
 from engine.protocol.access import allow_list
 from engine.protocol.access.allow_list import AllowList
-from engine.settings import host_addresses, log_settings, old_files
+from engine.settings import log_settings
 from engine.settings.client_settings import ClientSettings
 from engine.settings.key import Key
 from engine.settings.key_names import BY_NAME, Unacceptable, setting_of
-from engine.settings.keys import KEYS, OWN_KEYS
+from engine.settings.keys import KEYS, OLD_SPELLINGS, OWN_KEYS
 from engine.settings.properties_file import Entry, MalformedEscape, parse
 from engine.settings.tls_mode import TlsMode
 from ipc.host_port import host_port
 from store.compat import LINES, line_of
 from store.message.delay import levels_ms
-from store.names import COMMIT_LOG
+from store.names import COMMIT_LOG, CONSUME_QUEUES
+
+
+# Addresses of hosts as settings name them, and the one of this host that others reach.
+def resolved(text: str) -> str:
+    """An address, or that of a host's name. Raises ValueError."""
+    if not text:
+        raise ValueError(text)
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        try:
+            return str(socket.getaddrinfo(text, None, type=socket.SOCK_STREAM)[0][4][0])
+        except OSError as failed:
+            raise ValueError(f"{text}: {failed.strerror}") from failed
+
+
+def of_this_host() -> str:
+    """The address of this host that others reach; connecting a datagram socket sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+# Files of other brokers and versions: paths that name other keys, and sizes in an old spelling beside existing files.
+#
+# RocketMQ ignores the old spellings of the two file sizes. So where files are there already, their size is the right
+# one.
+REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+DEPTH_MAX = 8  # references in a value that a reference stands for
+ROOT, HOME = "storePathRootDir", "user.home"
+
+
+def expanded(text: str, given: Mapping[str, Entry]) -> str:
+    """A path with `${key}` replaced by that key's value in the file. Raises ValueError for what is not in it."""
+    known = {HOME: os.path.expanduser("~"), ROOT: "~/store"}
+    known |= {name: entry.value.strip() for name, entry in given.items()}
+
+    def value_of(match: re.Match[str]) -> str:
+        if match[1] not in known:
+            raise ValueError(f"{match[0]} refers to a key that is not in this file")
+        return known[match[1]]
+
+    for _ in range(DEPTH_MAX):
+        if not REFERENCE.search(text):
+            return text
+        text = REFERENCE.sub(value_of, text)
+    raise ValueError(f"its references are circular: {text[:200]}")
+
+
+def keep_sizes(values: dict[str, Any], seen: Mapping[str, Entry]) -> list[str]:
+    """Take the sizes of the files that are there for those in an old spelling; the warnings, each with its line."""
+    warnings = []
+    for old, name in OLD_SPELLINGS.items():
+        if name not in seen or seen[name].key != old:
+            continue
+        field, there = _SIZES[name](values)
+        if there and there != values[field]:
+            says = f"using {there}, the size of the existing files, instead of {values[field]}"
+            warnings.append(f"{seen[name].line}: {old}: {says}; RocketMQ ignores this key")
+            values[field] = there
+    return warnings
+
+
+def _segment_bytes(values: Mapping[str, Any]) -> tuple[str, int]:
+    from store.errors import StoreError  # seldom: reads the store's directories
+    from store.files.segment_files import segment_bytes_of
+
+    try:
+        return "mapped_file_size_commit_log_bytes", segment_bytes_of(values["store_path_commit_log"])
+    except (StoreError, OSError):  # the start looks at these files, and says what is wrong with them
+        return "mapped_file_size_commit_log_bytes", 0
+
+
+def _queue_bytes(values: Mapping[str, Any]) -> tuple[str, int]:
+    from store.errors import StoreError  # seldom: reads the store's directories
+    from store.queues.sync import queue_file_bytes
+
+    try:
+        return "mapped_file_size_consume_queue_bytes", queue_file_bytes(values["store_path_root_dir"] / CONSUME_QUEUES)
+    except (StoreError, OSError):
+        return "mapped_file_size_consume_queue_bytes", 0
+
+
+_SIZES = {"mappedFileSizeCommitLog": _segment_bytes, "mappedFileSizeConsumeQueue": _queue_bytes}
+
 
 CONSUME_QUEUE_UNIT_BYTES, PUTTING_SERVICES = 20, 2  # the latter: delay and transactions
 EXPLAINED = ("address", "allow_list")  # what is wrong with them cannot be seen from what is allowed
@@ -237,7 +326,7 @@ def _value(file: str, key: Key, entry: Entry, seen: Mapping[str, Entry], warning
     if text != entry.value:
         warnings.append(f"{where}: white space around the value is dropped; RocketMQ keeps it")
     try:
-        if key.kind == "path" and (path := old_files.expanded(text, seen)) != text:
+        if key.kind == "path" and (path := expanded(text, seen)) != text:
             warnings.append(f"{where}: {text} is taken as {path}; RocketMQ takes it as it is written")
             text = path
         return converted(key, text)
@@ -259,7 +348,7 @@ def converted(key: Key, text: str) -> Any:
         case "path":
             return Path(_one_path(text)).expanduser()
         case "address":
-            return host_addresses.resolved(text)
+            return resolved(text)
         case "host_port":
             return host_port(text) or _refuse(text)
         case "role":
@@ -320,13 +409,13 @@ def _apply_launcher_rules(file: str, values: dict[str, Any], seen: Mapping[str, 
     if role is BrokerRole.SLAVE and values["ha_master_address"] is None and not values["name_servers"]:
         warnings.append(f"{file}: neither haMasterAddress nor namesrvAddr is given: this slave copies nothing")
     values["broker_name"] = values["broker_name"] or socket.gethostname()
-    values["broker_ip1"] = values["broker_ip1"] or host_addresses.of_this_host()
+    values["broker_ip1"] = values["broker_ip1"] or of_this_host()
     values["broker_ip2"] = values["broker_ip2"] or values["broker_ip1"]
     if values["ha_listen_port"] is None:
         values["ha_listen_port"] = values["listen_port"] + 1
     values["store_path_root_dir"] = root = Path(os.path.abspath(values["store_path_root_dir"]))
     values["store_path_commit_log"] = Path(os.path.abspath(values["store_path_commit_log"] or root / COMMIT_LOG))
-    warnings += [f"{file}:{warning}" for warning in old_files.keep_sizes(values, seen)]
+    warnings += [f"{file}:{warning}" for warning in keep_sizes(values, seen)]
     units = -(-values["mapped_file_size_consume_queue_bytes"] // CONSUME_QUEUE_UNIT_BYTES)
     values["mapped_file_size_consume_queue_bytes"] = units * CONSUME_QUEUE_UNIT_BYTES
     if values["transaction_check_interval_ms"] is None:

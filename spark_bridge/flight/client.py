@@ -12,20 +12,45 @@ import json
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import flight
 
 from spark_bridge.flight.access import bearer
 from spark_bridge.flight.errors import ServerUnreachable, TooManyStreams
-from spark_bridge.flight.proxies import channel_options
 from spark_bridge.flight.request import EXPLAIN_ACTION, STORE_ACTION, ScanRequest
 from spark_bridge.flight.wire_errors import ELSEWHERE, RETRIED, made_again
 from spark_bridge.options.flights import SCHEMES
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.freed_memory import keep_freed_memory
+
+# Whether a Flight server is asked past the proxies that the environment names.
+#
+# gRPC asks any proxy of `grpc_proxy`, `https_proxy` and `http_proxy`, for this host's own addresses, too.
+IN_PLAIN = "grpc+tcp", "grpc"
+OF_THIS_HOST = "localhost"
+
+
+def channel_options(location: str) -> list[tuple[str, int]]:
+    """Return gRPC's options for a channel: a token in plain bytes, and a server on this host, bypass the proxy."""
+    url = urlsplit(location)
+    return [("grpc.enable_http_proxy", 0)] if url.scheme in IN_PLAIN or is_loopback(url.hostname or "") else []
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this host's own."""
+    name = host.lower().rstrip(".")
+    if name == OF_THIS_HOST or name.endswith(f".{OF_THIS_HOST}"):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
 
 CALL_S = 120.0  # for what is no stream
 RETRY_S = 30.0

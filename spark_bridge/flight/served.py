@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +20,9 @@ import pyarrow.compute as pc
 from spark_bridge.columnar.reader import read_split
 from spark_bridge.flight.errors import InvalidTicket, OtherBroker, TicketBehind, TopicNotServed
 from spark_bridge.flight.request import ScanRequest
-from spark_bridge.flight.schemas import Wanted, wanted_of
 from spark_bridge.flight.tickets import SplitTicket, encoded, parsed, placed, tickets_of
 from spark_bridge.options.read import ReadOptions, parse_options
-from spark_bridge.options.rows import parse_row_options
+from spark_bridge.options.rows import ERROR_COLUMN, RowOptions, parse_row_options
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.options.where import COLUMNS as SELECTING
 from spark_bridge.options.where import where_text
@@ -32,6 +31,7 @@ from spark_bridge.plan import inventory
 from spark_bridge.plan.explanation import StorePlan, store_plan
 from spark_bridge.plan.planner import plan_under_leases, planned_parts
 from spark_bridge.plan.stores import broker_name_of
+from spark_bridge.records.columns import Column, arrow_schema, canonical, columns_of
 from spark_bridge.records.row_filter import parse_conditions
 from spark_bridge.replica.replica import end_of, stamp_of
 from spark_bridge.split.leases import low_offset, without_lease
@@ -46,6 +46,26 @@ from store.reading import extent
 from store.tables import json_files
 from store.tables.tables import topics
 from store.upkeep import leases
+
+
+# The columns that a request or a ticket names, and their types in Arrow: those that a read in place has.
+class Wanted(NamedTuple):
+    """Columns by name, how they are made, and the schema of their batches."""
+
+    names: tuple[str, ...]
+    columns: list[Column]
+    schema: pa.Schema
+
+
+def wanted_of(names: Sequence[str] | None, rows: RowOptions) -> Wanted:
+    """Return the wanted columns. Raises InvalidOption for an unknown one, and where no column can report damage."""
+    chosen = None if names is None else canonical(names)
+    columns = columns_of(chosen, rows)
+    named = tuple(column.name for column in columns)
+    if rows.permissive and ERROR_COLUMN not in named:
+        raise InvalidOption(f"mode=permissive reports damage in column {ERROR_COLUMN}: add it to the columns")
+    return Wanted(named, columns, arrow_schema(columns))
+
 
 LEASE_SECONDS_MAX = 600  # a client's plan holds the log for no longer
 LEASES_HELD_MAX = 256  # of plans; the oldest goes first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic
 
@@ -9,7 +10,6 @@ import pyarrow as pa
 
 from spark_bridge.lake.load import Committed, Load, Table
 from spark_bridge.lake.local_log import LocalLog
-from spark_bridge.lake.proxies import leave_out_this_host
 from spark_bridge.lake.request import BYTES_MAX, ICEBERG, ROWS_MAX, Request, catalog_properties
 from spark_bridge.lake.schema import read_names, table_schema
 from spark_bridge.options.values import InvalidOption, listed
@@ -17,6 +17,27 @@ from spark_bridge.plan import inventory
 from spark_bridge.plan.stores import resolve_stores
 from spark_bridge.split.splits import Selection
 from spark_bridge.stream.options import StreamOptions, parse_stream_options
+
+# Catalogs and storages on this host are asked past the proxies that the environment names.
+#
+# PyIceberg's requests, deltalake's and Arrow's clients of object stores all follow `http_proxy` and its like, for
+# 127.0.0.1 as well, and would hand a catalog's token to the proxy. All of them follow `no_proxy`.
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+EXCEPTIONS = ("no_proxy", "NO_PROXY")
+OF_THIS_HOST = ("localhost", "127.0.0.1", "127.0.0.0/8", "::1", "[::1]")
+ALL = "*"
+
+
+def leave_out_this_host() -> None:
+    """Add this host's names to the exceptions of this process, where it has a proxy."""
+    if not any(os.environ.get(name) or os.environ.get(name.upper()) for name in PROXIES):
+        return
+    named = [name.strip() for key in EXCEPTIONS for name in os.environ.get(key, "").split(",") if name.strip()]
+    if ALL in named:
+        return
+    for key in EXCEPTIONS:
+        os.environ[key] = ",".join(dict.fromkeys([*named, *OF_THIS_HOST]))
+
 
 TABLES_MAX = 1000
 TOPICS_S = 10.0  # so often new topics are looked for

@@ -9,18 +9,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple
 
-from spark_bridge.options.ranges import UNLIMITED
+from spark_bridge.options.ranges import UNLIMITED, Range, Ranges
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan import inventory
 from spark_bridge.plan.at_snapshot import bounded_log, refuse_other_queues, topics_then
-from spark_bridge.plan.bounds import BoundsOfQueues, pruned_by_time, stored_bounds
+from spark_bridge.plan.bounds import BoundsOfQueues, offset_at, pruned_by_time, stored_bounds
 from spark_bridge.plan.collection import planned_in_peace
 from spark_bridge.plan.key_plan import plan_by_keys
 from spark_bridge.plan.log_times import LogTimes
 from spark_bridge.plan.names import refuse_missing
 from spark_bridge.plan.stores import StoreAt, resolve_stores
-from spark_bridge.plan.time_ranges import cut_by_time, narrowed
 from spark_bridge.records.reader import open_window
 from spark_bridge.records.scan import record_starts
 from spark_bridge.split.apart import apart
@@ -30,16 +29,61 @@ from spark_bridge.split.splits import (
     Cuts,
     Extent,
     LogExtent,
+    Queue,
     Selection,
     Split,
     bounded_list,
     plan,
     split_bytes_of,
 )
-from store.errors import CorruptRecord
+from store.errors import CorruptRecord, StoreError
 from store.message.topics import is_lmq
 from store.names import BATCH_QUEUES
 from store.upkeep.leases import Lease
+
+# What of a log and of its queues a read has to look at because of ranges: never less than the messages inside of them.
+#
+# Messages lie in the order of their times unless a broker's clock was put back, or another broker's, which is behind,
+# went on with the log. So times are looked for with `CLOCK_SLACK_MS` to spare at both ends; the records are asked for
+# their own times. A time that cannot be read cuts nothing.
+CLOCK_SLACK_MS = 15 * 60_000
+
+
+def cut_by_time(log: LogExtent, ranges: Ranges) -> Ranges:
+    """The ranges, with the part of the log in whose segments messages of the times wanted may be."""
+    asked = ranges.stored_ms.widened(CLOCK_SLACK_MS)
+    if asked == Range() or log.max_physical_offset <= log.min_physical_offset:
+        return ranges
+    with LogTimes(log) as times:
+        part = times.part_between(asked)
+    return ranges._replace(physical_offsets=ranges.physical_offsets.met(Range(*part)))
+
+
+def narrowed(queue: Queue, times: LogTimes, ranges: Ranges) -> Queue:
+    """The queue cut to the entries that may name messages inside of the ranges."""
+    first, end = queue.first, queue.end
+    if not is_lmq(queue.topic):  # its entries name messages by their own queues' offsets
+        first, end = ranges.queue_offsets.within(first, end)
+    low, high = ranges.physical_offsets
+    with queue.entries:
+        if low is not None:
+            first = max(first, queue.entries.end_below(low))
+        if high is not None:
+            end = min(end, queue.entries.end_below(high))
+        asked = ranges.stored_ms.widened(CLOCK_SLACK_MS)
+        if asked != Range() and first < end:
+            first, end = _between(replace(queue, first=first, end=end), times, asked)
+    return replace(queue, first=first, end=max(first, end))
+
+
+def _between(queue: Queue, times: LogTimes, asked: Range) -> tuple[int, int]:
+    try:
+        first = queue.first if asked.first is None else offset_at(queue, times, asked.first)
+        end = queue.end if asked.end is None else offset_at(queue, times, asked.end, unknown_is_before=True)
+    except (OSError, StoreError):  # who reads it tells
+        return queue.first, queue.end
+    return first, end
+
 
 SPLITS_PER_CPU = 2  # a Python task costs about 40 ms, so few; two, so that a slow one does not leave a CPU idle
 

@@ -18,20 +18,111 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from spark_bridge.catalogue import PLACES, keeping
-from spark_bridge.options.flights import FLIGHT_OPTION_NAMES
+from spark_bridge.options.flights import FLIGHT_OPTION_NAMES, Flights
 from spark_bridge.options.read import TABLE_NAMES, ReadOptions, parse_options
+from spark_bridge.options.rows import AVRO, JSON
 from spark_bridge.options.values import InvalidOption, listed, nearest, option_text, place_of
+from spark_bridge.plan import inventory
 from spark_bridge.plan.names import refuse_missing
-from spark_bridge.plan.stores import resolve_stores
+from spark_bridge.plan.stores import PERM_INHERIT, REPLY_SUFFIX, resolve_stores
 from spark_bridge.records.columns import canonical
 from spark_bridge.records.spark_schema import schema_of, settled
 from spark_bridge.source import RocketMQSource
+from spark_bridge.split.splits import Selection
 from spark_bridge.sql.database import Table, make_tables
 from spark_bridge.sql.functions import register_functions
 from spark_bridge.sql.names import MESSAGES, TableNames, quoted, table_names
-from spark_bridge.sql.schema_files import decoding_of
-from spark_bridge.sql.topics import topics_of_stores
 from spark_bridge.tables.reader import table_schema
+from store.errors import MalformedConfig
+from store.message.topics import group_of, is_lmq
+from store.names import CONFIG, TOPICS
+from store.tables import json_files
+from store.tables.tables import topics as topics_in
+
+# A folder of schemas, a file a topic: `orders.avsc` is Avro's, `orders.ddl` and `orders.json` are of JSON bodies.
+
+# Endings to what bodies are decoded as, and the option that takes the file's text.
+KINDS = {".avsc": (AVRO, "avroSchema"), ".ddl": (JSON, "valueSchema"), ".json": (JSON, "valueSchema")}
+SCHEMA_BYTES_MAX = 1 << 20
+
+
+def decoding_of(folder: str | Path, topic: str) -> dict[str, str]:
+    """Return the options that a topic's schema file means; {} without a file.
+
+    Raises InvalidOption where the folder is none, a topic has two files, or a file is no text of at most 1 MiB.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise InvalidOption(f"schemas={str(folder)!r}: not a directory with a file per topic, such as orders.avsc")
+    paths = [root / f"{topic}{ending}" for ending in KINDS] if Path(topic).name == topic else []
+    files = [path for path in paths if path.is_file()]
+    if len(files) > 1:
+        names = " and ".join(path.name for path in files)
+        raise InvalidOption(f"schemas={str(folder)!r}: {names} are of one topic; keep one of them")
+    if not files:
+        return {}
+    decode, option = KINDS[files[0].suffix]
+    return {"decode": decode, option: _text(files[0])}
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        data = file.read(SCHEMA_BYTES_MAX + 1)
+    if len(data) > SCHEMA_BYTES_MAX:
+        raise InvalidOption(f"{path}: more than {SCHEMA_BYTES_MAX} bytes, too long for a schema")
+    try:
+        return data.decode().strip()
+    except UnicodeDecodeError as error:
+        raise InvalidOption(f"{path}: not UTF-8 ({error})") from error
+
+
+# Which topics of some stores have a table of their own: those with messages, and those that somebody made for them.
+#
+# System topics, multi-dispatch queues, the topics that a broker names after itself and its cluster, and retry, dead
+# letter and reply topics without a message have none.
+def topics_of_stores(options: ReadOptions) -> list[str]:
+    """Their names, sorted. Raises what finding the stores raises, and NotAStore."""
+    if options.flights is not None:
+        return sorted(topic for topic in _served(options.flights) if Selection(system_topics=False).admits(topic))
+    topics: set[str] = set()
+    for store in resolve_stores(options):
+        inventory.find_extent(store.root, beyond_rot=True)  # NotAStore, or what else is wrong with it
+        wanted = Selection(system_topics=options.include_system_topics)
+        topics |= inventory.topics_of(store.root, wanted)
+        topics |= {topic for topic in _made(store.root) if wanted.admits(topic)}
+    return sorted(topics)
+
+
+def _served(flights: Flights) -> set[str]:
+    """Return what servers list: of each store, one that answers. Raises ServerUnreachable."""
+    from spark_bridge.flight.client import RemoteStore  # gRPC is for those who need it
+    from spark_bridge.flight.errors import ServerUnreachable
+
+    topics: set[str] = set()
+    for locations in flights.stores:
+        for location in locations:
+            try:
+                with RemoteStore(location, flights.token, flights.roots) as store:
+                    topics.update(name for name in store.topics() if not is_lmq(name))
+                break
+            except ServerUnreachable:
+                if location == locations[-1]:
+                    raise
+    return topics
+
+
+def _made(root: str) -> list[str]:
+    try:
+        table = topics_in(json_files.read(Path(root) / CONFIG / TOPICS))
+    except MalformedConfig:  # the queues tell what has messages
+        return []
+    return [topic for topic, fields in table.items() if _is_for_messages(topic, fields.get("perm"))]
+
+
+def _is_for_messages(topic: str, perm: object) -> bool:
+    inherited = isinstance(perm, int) and bool(perm & PERM_INHERIT)
+    return not inherited and group_of(topic) is None and not topic.endswith(REPLY_SUFFIX)
+
 
 DATABASE = "rocketmq"
 TABLES_MAX = 10_000

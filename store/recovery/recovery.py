@@ -8,8 +8,8 @@ Implements: CommitLog.recoverNormally, recoverAbnormally, ConsumeQueue.recover (
     a sound record behind it, or below what was        ROT    raised as BitRot, nothing is changed: cutting would lose
     on disk by checkpoint or mark                             good records; a replica has the damaged one
     a sound record behind it, above what was on        TORN   cut at this first hole, with all that lies behind it: the
-    disk, after a power cut (`store.recovery.last_run`)                disk took some pages and others not, none
-    acknowledged
+    disk, after a power cut (`store.recovery.last_run`)         disk took some pages and others not; none of them is
+                                                                acknowledged
 
 A slave's log may end in part of a record: that is TORN, and the master sends it again. Queues are cut to the log's end
 and built up to it; what cannot be trusted is built again from the log, in which case every queue is, from where the log

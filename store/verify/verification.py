@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,23 +17,236 @@ from pathlib import Path
 from threading import local
 
 import numpy as np
+import numpy.typing as npt
 
+from ipc.arrays import Words
+from store.errors import QueueFileMismatch, StoreError
+from store.files import checkpoint as checkpoint_file
+from store.files import mapped_files
 from store.files.directory import StoreDirectory, store_directory
+from store.files.segment import file_name
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
 from store.message import delay
-from store.message.record import Kind, inspect
+from store.message.multi_dispatch import JAVA_LONG
+from store.message.properties import INNER_BASE, INNER_NUM
+from store.message.record import Kind, Message, inspect
+from store.names import BATCH_QUEUES, QUEUE_EXTENSIONS
+from store.queues.batch_consume_queue import BatchConsumeQueue
+from store.queues.consume_queue import queue_directories
+from store.queues.extension import ADDRESS_ZERO, EXT_DTYPE, UNIT_BYTES
 from store.reading.origin import batch_topics_of, line_of_store
 from store.reading.walk import next_record
+from store.recovery import last_run
 from store.recovery.lost_log import missing
+from store.tables import json_files
+from store.verify import check_kernel as kernel
 from store.verify import digests
-from store.verify.batches import BatchCheck
 from store.verify.check_words import Event, State
-from store.verify.extensions import ExtCheck
-from store.verify.files import checkpoint_findings, config_findings
 from store.verify.finding import COMPARE, REBUILD, Finding
 from store.verify.index import IndexCheck
 from store.verify.queues import CheckedQueue, Queues, QueueTable, misplaced_prefill, unmatched
 from store.verify.segment import SegmentCheck, SegmentResult
+
+# Checks batch consume queues: every unit against its record, every record of such a topic against its unit.
+#
+# Implements: BatchConsumeQueue (spec: store-formats, section 12)
+# A record stands for many messages, so this is plain Python over records, and numpy over units.
+COUNTS_END = 1 << 15
+QueueKey = tuple[str, int]
+
+
+class _Units:
+    """One queue's units, in the log's order, and which of them a record was found for."""
+
+    def __init__(self, queue: BatchConsumeQueue) -> None:
+        self.directory = queue.directory
+        self.units = queue.entries(0, queue.max_offset)
+        self.offsets = self.units["physical_offset"].astype(np.int64)
+        self.matched = np.zeros(len(self.units), np.bool_)
+
+    def number_of(self, physical_offset: int) -> int | None:
+        """The unit of the record there; None when none says so."""
+        numbers = np.flatnonzero(self.offsets == physical_offset)
+        return int(numbers[0]) if len(numbers) else None
+
+
+class BatchCheck:
+    """All batch queues of a store; `findings` says which could not be opened."""
+
+    def __init__(self, root: Path) -> None:
+        self._by_key: dict[QueueKey, _Units] = {}
+        self.findings: list[Finding] = []
+        for topic, queue_id, path in queue_directories(root / BATCH_QUEUES):
+            try:
+                self._by_key[topic, queue_id] = _Units(BatchConsumeQueue.open(path))
+            except QueueFileMismatch as error:
+                self.findings.append(Finding("QUEUE_FILES", str(path), str(error), REBUILD))
+        self.queues = len(self._by_key)
+        self.units = sum(len(queue.units) for queue in self._by_key.values())
+
+    def records(self, where: Path, messages: Iterable[Message]) -> Iterator[Finding]:
+        """The records of batch topics in one segment."""
+        missing: dict[QueueKey, list[int]] = {}
+        for message in messages:
+            wanted = _unit_of(message)
+            if wanted is None:
+                continue
+            key = message.topic, message.queue_id
+            queue = self._by_key.get(key)
+            number = queue.number_of(message.physical_offset) if queue is not None else None
+            if queue is None or number is None:
+                missing.setdefault(key, []).append(message.physical_offset)
+                continue
+            queue.matched[number] = True
+            fields = tuple(int(queue.units[number][name]) for name in _FIELDS)
+            if fields != wanted:
+                what = f"unit {number} of the record at offset {message.physical_offset} has"
+                what += f" {dict(zip(_FIELDS, fields, strict=True))}, it should have {wanted}"
+                yield Finding("QUEUE_ENTRY", str(queue.directory), what, REBUILD)
+        for (topic, queue_id), offsets in missing.items():
+            what = f"{len(offsets)} records of topic {topic!r}, queue {queue_id} have no unit in their batch queue,"
+            yield Finding("NOT_IN_QUEUE", str(where), f"{what} first at offset {offsets[0]}", REBUILD)
+
+    def unmatched(self, min_offset: int, limit: int) -> Iterator[Finding]:
+        """Units below `limit` that no record was found for, or that are out of order."""
+        for queue in self._by_key.values():
+            own = ~queue.matched & (queue.offsets >= min_offset) & (queue.offsets < limit)
+            if own.any():
+                what = f"{int(own.sum())} units point to no record of this queue, first unit {int(own.argmax())}"
+                yield Finding("QUEUE_ENTRY", str(queue.directory), what, REBUILD)
+            falls = np.diff(queue.offsets) <= 0
+            if falls.any():
+                what = f"unit {int(falls.argmax()) + 1} is before its predecessor in the log"
+                yield Finding("QUEUE_ENTRY", str(queue.directory), what, REBUILD)
+
+
+_FIELDS = ("size", "tags_code", "store_timestamp_ms", "base_offset", "count")
+
+
+def _unit_of(message: Message) -> tuple[int, ...] | None:
+    """Return what the unit of the record says; None when it can have none."""
+    properties = message.properties
+    base, count = message.queue_offset, 1
+    text_count, text_base = properties.get(INNER_NUM), properties.get(INNER_BASE)
+    if text_count is not None and text_base is not None and JAVA_LONG(text_count) and JAVA_LONG(text_base):
+        base, count = int(text_base), int(text_count)
+    if base < 0 or not 0 < count < COUNTS_END:
+        return None
+    return message.size, message.tags_code, message.store_timestamp_ms, base, count
+
+
+# Checks consume queue extensions: the unit that an entry names has its record's tags code and store time.
+#
+# Implements: ConsumeQueueExt.get (spec: store-formats, section 11)
+# In bulk: the entries of one segment's records at a time. A unit's bitmap cannot be checked: which filters took the
+# message is known nowhere else.
+LOST = (
+    "rebuild the queue (`slipstream log rebuild queue STORE`): its entries then carry their tags codes themselves;"
+    " filters by SQL92 are then evaluated for each message"
+)
+
+
+class ExtCheck:
+    """The extension files of a store, mapped as they are needed."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root / QUEUE_EXTENSIONS
+        self._files: dict[tuple[Path, int], npt.NDArray[np.uint8]] = {}
+        self._file_bytes: dict[Path, int] = {}
+
+    def findings(self, queue: CheckedQueue, rows: Words) -> Iterator[Finding]:
+        """The events EXT of one queue: which of them name no unit, or another record's."""
+        directory = self._root / queue.topic / str(queue.queue_id)
+        positions = rows[:, Event.VALUE] - np.int64(ADDRESS_ZERO)
+        units, there = self._units(directory, positions)
+        codes = rows[:, Event.TAGS_CODE]
+        right = (units["tags_code"] == codes) | (codes == kernel.ANY_TAGS)
+        right &= units["store_timestamp_ms"] == rows[:, Event.STORE_TIMESTAMP]
+        right &= units["size"] == UNIT_BYTES + units["bitmap_bytes"].astype(np.int64)
+        for wrong, what in ((~there, "name no unit"), (there & ~right, "name a unit that is not their record's")):
+            if wrong.any():
+                first = rows[int(wrong.argmax())]
+                text = f"{int(wrong.sum())} entries {what}, first that of the record at offset"
+                text += f" {first[Event.POSITION]}, unit {int(first[Event.VALUE]) - ADDRESS_ZERO}"
+                yield Finding("EXT_UNIT", str(directory), text, LOST)
+
+    def _units(self, directory: Path, positions: Words) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
+        """The units there, and which of them lie in a file at all."""
+        units = np.zeros(len(positions), EXT_DTYPE)
+        there = np.zeros(len(positions), np.bool_)
+        size = self._size_of(directory)
+        if not size:
+            return units, there
+        bases = positions - positions % size
+        for base in np.unique(bases).tolist():
+            array = self._map(directory, base, size)
+            chosen = (bases == base) & (positions - base + UNIT_BYTES <= len(array))
+            if chosen.any():
+                at = (positions[chosen] - base)[:, None] + np.arange(UNIT_BYTES)
+                units[chosen] = array[at].reshape(-1).view(EXT_DTYPE)
+                there |= chosen
+        return units, there
+
+    def _size_of(self, directory: Path) -> int:
+        """The length of that queue's files, 0 without any."""
+        if directory not in self._file_bytes:
+            files = named_files(directory)
+            self._file_bytes[directory] = files[0][1] if files else 0
+        return self._file_bytes[directory]
+
+    def _map(self, directory: Path, base: int, size: int) -> npt.NDArray[np.uint8]:
+        """The bytes of a file, none when it is missing or of another length."""
+        if (directory, base) not in self._files:
+            path = directory / file_name(base)
+            usable = 0 <= base < 1 << 62 and path.is_file() and path.stat().st_size == size
+            self._files[directory, base] = mapped_files.map_array(path) if usable else np.zeros(0, np.uint8)
+        return self._files[directory, base]
+
+
+# Checks what lies around the log: the checkpoint, and the tables of config/*.json.
+#
+# Their formats have no CRCs, except Slipstream's part of the checkpoint: it is checked whether they can be read, and
+# whether the checkpoint speaks of this log.
+CHECKPOINT_AGAIN = (
+    "remove the file while no broker runs: the next start makes it again, and looks at all of the log once"
+)
+CONFIG_AGAIN = "restore it from its .bak or from a replica while no broker runs, or write it again with `mqadmin`"
+
+
+def checkpoint_findings(directory: StoreDirectory, max_offset: int, *, live: bool) -> Iterator[Finding]:
+    """Yield what is wrong with the checkpoint; none is fine."""
+    path = directory.checkpoint
+    try:
+        with path.open("rb") as file:
+            content = file.read(checkpoint_file.FILE_BYTES + 1)
+    except FileNotFoundError:
+        return
+    if len(content) < checkpoint_file.FILE_BYTES:
+        what = f"{len(content)} bytes long instead of {checkpoint_file.FILE_BYTES}: it is ignored"
+        yield Finding("CHECKPOINT", str(path), what, CHECKPOINT_AGAIN)
+        return
+    if reason := checkpoint_file.damage(content):
+        yield Finding("CHECKPOINT", str(path), reason, CHECKPOINT_AGAIN)
+        return
+    checkpoint = checkpoint_file.decode(content)
+    is_lower_bound = not live and not last_run.read(directory).is_copy
+    if is_lower_bound and (checkpoint.flushed_offset or 0) > max_offset:
+        what = f"the log was on disk up to offset {checkpoint.flushed_offset}, and now ends at {max_offset}"
+        yield Finding("CHECKPOINT", str(path), what, "restore the log's end from a replica, or remove the checkpoint")
+
+
+def config_findings(directory: StoreDirectory) -> Iterator[Finding]:
+    """Yield a finding for each table that cannot be read."""
+    for path in sorted(directory.config.glob("*.json")):
+        if not path.is_file():
+            continue
+        try:
+            problem = json_files.load(path).problem
+        except StoreError as error:
+            problem = str(error)
+        if problem:
+            yield Finding("CONFIG_FILE", str(path), " ".join(problem.split()), CONFIG_AGAIN)
+
 
 THREADS_MAX = 8
 CLOCK = (

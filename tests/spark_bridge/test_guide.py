@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from engine.producer import Producer
 from tests.harness.page_blocks import ROOT, Session, commands_in_path
 from tools.common.local_broker import LocalBroker, free_port
-from tools.demo.samplers import SAMPLERS
+from tools.demo.producers import SAMPLERS
 
 pytestmark = pytest.mark.spark
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from spark_bridge.flight.client import RemoteStore
-from spark_bridge.flight.proxies import channel_options
-from spark_bridge.lake import proxies
+from spark_bridge.flight.client import RemoteStore, channel_options
+from spark_bridge.lake import tables
 from spark_bridge.lake.errors import LakeError
 from spark_bridge.lake.request import catalog_properties
 from spark_bridge.lake.tables import lake
@@ -23,7 +22,7 @@ from tests.spark_bridge.flights import FlightProcess
 from tests.spark_bridge.stores import SmallStore
 
 TOKEN = "not for a proxy"
-SAID = tuple(name for lower in (*proxies.PROXIES, "grpc_proxy") for name in (lower, lower.upper()))
+SAID = tuple(name for lower in (*tables.PROXIES, "grpc_proxy") for name in (lower, lower.upper()))
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -65,7 +64,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
     with serving() as (address, asked):
         for name in SAID:
             monkeypatch.setenv(name, f"http://{address}")
-        for name in proxies.EXCEPTIONS:
+        for name in tables.EXCEPTIONS:
             monkeypatch.setenv(name, "intranet.example")
         yield asked
 
@@ -123,19 +122,19 @@ def test_a_storage_on_this_host_is_asked_past_the_proxy(tmp_path: Path, proxy: l
 
 
 def test_this_host_is_added_to_the_exceptions_of_a_process_with_a_proxy_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*SAID, *proxies.EXCEPTIONS):
+    for name in (*SAID, *tables.EXCEPTIONS):
         monkeypatch.delenv(name, raising=False)
-    proxies.leave_out_this_host()
+    tables.leave_out_this_host()
     assert "no_proxy" not in os.environ
     monkeypatch.setenv("no_proxy", "a.example, b.example")
     monkeypatch.setenv("NO_PROXY", "c.example")
     monkeypatch.setenv("https_proxy", "http://proxy.example")
     for _ in range(2):
-        proxies.leave_out_this_host()
-        expected = ["a.example", "b.example", "c.example", *proxies.OF_THIS_HOST]
+        tables.leave_out_this_host()
+        expected = ["a.example", "b.example", "c.example", *tables.OF_THIS_HOST]
         assert os.environ["no_proxy"].split(",") == os.environ["NO_PROXY"].split(",") == expected
     monkeypatch.setenv("no_proxy", "*")
-    proxies.leave_out_this_host()
+    tables.leave_out_this_host()
     assert os.environ["no_proxy"] == "*"
 
 

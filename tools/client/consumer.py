@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from engine.protocol.broker.admin_bodies import MessageQueue
+from engine.protocol.broker.admin_bodies import MessageQueue, by_queue
 from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
@@ -24,8 +26,71 @@ from store.message.topics import RETRY_PREFIX
 from store.tables import fastjson
 from tools.client.cluster import Cluster, Place
 from tools.client.connection import warn
-from tools.client.running_info import QueueState, running_info
 from tools.client.usage import ClientError, check_group
+
+# What a member of a group tells administrators of itself: request 307, which `mqadmin consumerStatus` asks.
+#
+# Implements: ConsumerRunningInfo, ProcessQueueInfo, as DefaultMQPushConsumerImpl.consumerRunningInfo fills them
+CLIENT_VERSION = "SLIPSTREAM"
+STACK_CHARACTERS_MAX = 64 * 1024
+
+
+class QueueState(NamedTuple):
+    """The state of one queue of the member: offsets, messages that wait to be taken, and times in ms since 1970."""
+
+    consumed_to: int
+    pulled_to: int
+    waiting: int
+    pulled_ms: int
+    consumed_ms: int
+
+
+def running_info(
+    queues: Mapping[MessageQueue, QueueState],
+    subscriptions: list[dict[str, Any]],
+    name_servers: str,
+    began_ms: int,
+    *,
+    with_stack: bool,
+) -> bytes:
+    """The body of the answer. `with_stack`: also what every thread is doing."""
+    fields: dict[str, Any] = {
+        "properties": {
+            "PROP_CLIENT_VERSION": CLIENT_VERSION, "PROP_CONSUME_ORDERLY": "false",
+            "PROP_CONSUMER_START_TIMESTAMP": str(began_ms), "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_NAMESERVER_ADDR": name_servers, "PROP_THREADPOOL_CORE_SIZE": "1",
+        },
+        "statusTable": {}, "subscriptionSet": subscriptions,
+    }  # fmt: skip
+    if with_stack:
+        fields["jstack"] = _stacks()
+    table = by_queue({queue: fastjson.dumps(_process_queue(state)) for queue, state in queues.items()})
+    return f'{{"mqTable":{table},{fastjson.dumps(fields)[1:]}'.encode("utf-8", "replace")
+
+
+def _process_queue(state: QueueState) -> dict[str, Any]:
+    return {
+        "cachedMsgCount": state.waiting,
+        "cachedMsgMaxOffset": max(0, state.pulled_to - 1) if state.waiting else 0,
+        "cachedMsgMinOffset": state.consumed_to if state.waiting else 0,
+        "commitOffset": state.consumed_to,
+        "droped": False,
+        "lastConsumeTimestamp": state.consumed_ms,
+        "lastLockTimestamp": 0,
+        "lastPullTimestamp": state.pulled_ms,
+        "locked": False,
+        "transactionMsgCount": 0,
+        "transactionMsgMaxOffset": 0,
+        "transactionMsgMinOffset": 0,
+        "tryUnlockTimes": 0,
+    }
+
+
+def _stacks() -> str:
+    frames = sys._current_frames().items()
+    stacks = (f"thread {number}\n{''.join(traceback.format_stack(frame))}" for number, frame in frames)
+    return "\n".join(stacks)[:STACK_CHARACTERS_MAX]
+
 
 HEARTBEAT_SECONDS, REBALANCE_SECONDS, COMMIT_SECONDS, PAUSE_SECONDS = 30.0, 20.0, 5.0, 1.0
 LOOK_SECONDS = 0.2

@@ -5,6 +5,7 @@ Every message is sync-replicated: a status other than PUT_OK is counted and fail
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -15,10 +16,61 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import TracebackType
+from typing import Any
+
+import psutil
 
 from engine.producer import Producer
-from tools.demo.samplers import SAMPLERS
 from tools.run.produce import Lines
+
+# What this machine is doing right now, as JSON messages: the input of the demonstration. Only psutil is asked.
+PROCESS_FIELDS = ["pid", "ppid", "name", "username", "status", "cpu_percent", "memory_info", "num_threads", "cpu_times"]
+
+
+def _message(fields: dict[str, Any]) -> bytes:
+    return json.dumps({"timestamp_ms": time.time_ns() // 1_000_000, **fields}, separators=(",", ":")).encode()
+
+
+def processes() -> list[bytes]:
+    """The process table, a message for each process."""
+    rows = []
+    for process in psutil.process_iter(PROCESS_FIELDS):
+        info = process.info
+        memory, times = info.pop("memory_info"), info.pop("cpu_times")
+        info["rss_bytes"] = memory.rss if memory else 0
+        info["cpu_seconds"] = round(times.user + times.system, 2) if times else 0.0
+        rows.append(_message(info))
+    return rows
+
+
+def cpu() -> list[bytes]:
+    """The times of every CPU, in seconds since the start of the machine."""
+    return [_message({"cpu": n, **times._asdict()}) for n, times in enumerate(psutil.cpu_times(percpu=True))]
+
+
+def memory() -> list[bytes]:
+    """Memory and swap, in bytes."""
+    return [_message({"memory": psutil.virtual_memory()._asdict(), "swap": psutil.swap_memory()._asdict()})]
+
+
+def disk() -> list[bytes]:
+    """Return the counters of every disk."""
+    return [_message({"disk": name, **io._asdict()}) for name, io in psutil.disk_io_counters(perdisk=True).items()]
+
+
+def network() -> list[bytes]:
+    """Return the counters of every network interface."""
+    return [_message({"interface": name, **io._asdict()}) for name, io in psutil.net_io_counters(pernic=True).items()]
+
+
+SAMPLERS: dict[str, Callable[[], list[bytes]]] = {
+    "host-process": processes,
+    "host-cpu": cpu,
+    "host-memory": memory,
+    "host-disk": disk,
+    "host-network": network,
+}
+
 
 INPUT_TOPIC = "input"
 INPUT_PROCESSES_MAX = 4

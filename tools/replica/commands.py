@@ -27,7 +27,7 @@ def replica() -> None:
 @click.option("--with", "other", required=True, metavar="OTHER", help=WITH)
 @OPTION
 @form("Print one JSON object.")
-@store_command("tools.replica.check:check", "tools.replica.usage:check")
+@store_command("tools.replica.rewind:check", "tools.replica.usage:check")
 def check() -> None:
     """Compare STORE's log with OTHER's and name the next step.
 

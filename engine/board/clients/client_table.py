@@ -13,12 +13,13 @@ for the `RESERVED` first ones of each: a step more whenever those are used up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from enum import IntEnum
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from engine.board.clients.client_words import LockRow, Rows, TableWord
 from engine.board.clients.name_rows import NAME_BYTES_MAX, NameRow, texts_of
 from engine.board.clients.offset_rows import NONE, NewRows, OffsetRow, by_topic_and_group
 from engine.protocol.clients.locks import LOCKS_MAX, Lock, MessageQueue
@@ -30,6 +31,44 @@ from ipc.errors import RegionNoSpace
 from ipc.region import WORD_BYTES, Region
 from store.files.file_state import FileState
 from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS
+
+
+# Words and rows of `engine.board.clients.client_table`, by their names.
+class TableWord(IntEnum):
+    """The words before the rows."""
+
+    FILLED = 0  # whether the file's offsets are here, or what came after them
+    IS_OVERFULL = 1
+    OFFSETS_USED = 2
+    OFFSETS_RESERVED = 3
+    LOCKS_USED = 4
+    LOCKS_RESERVED = 5
+    NAMES_USED = 6
+    NAMES_RESERVED = 7
+    OFFSETS_FILE = 8  # the state of consumerOffset.json as the role read it, or wrote it last; all 0: there was none
+    DELAYS_FILE = 11  # of delayOffset.json
+    ROWS = 14  # the first row's
+
+
+class LockRow(IntEnum):
+    """Words of a row in the table of locks."""
+
+    UPDATED_MS = 0
+    TOPIC_AND_GROUP = 1
+    BROKER_AND_CLIENT = 2
+    QUEUE_ID = 3
+    WORDS = 4
+
+
+class Rows(NamedTuple):
+    """Place and size of the rows of one kind."""
+
+    at: int  # words
+    words: int
+    capacity: int
+    used: int  # which words say how many
+    reserved: int
+
 
 REGION_KIND, LAYOUT = "clients", 2
 FILE = "clients"

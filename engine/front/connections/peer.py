@@ -39,7 +39,7 @@ class PeerHost(Protocol):
     def admits_first(self, peer: Peer, first: int) -> bool:
         """Whether a connection may go on that begins with this byte."""
 
-    def take_usual(self, peer: Peer, at: int, end: int) -> int:
+    def take_compiled(self, peer: Peer, at: int, end: int) -> int:
         """Answer the usual frames of the buffer from `at` to `end`.
 
         Return where the first one begins that is not usual, or not whole. Called for peers with a `slot`, or that pull.
@@ -214,7 +214,7 @@ class Peer(asyncio.BufferedProtocol):
         self.is_crowded = False
         while end - at >= LENGTH_BYTES and at != before:
             if is_buffer:
-                begin, at = at, self._host.take_usual(self, at, end)
+                begin, at = at, self._host.take_compiled(self, at, end)
                 if at > begin:
                     self.frame_since = None
                 if end - at < LENGTH_BYTES or not self.is_open:

@@ -1,12 +1,15 @@
 """The log and its queues as a front reads them: in place, up to where the dispatcher says that queues end.
 
 Implements: DefaultMessageStore.getMessage around its loop, getMaxOffsetInQueue, getMinOffsetInQueue
+A queue that never had a message has no slot here, where RocketMQ makes a consume queue when it is asked for: who waits
+for one hears when it has its first.
 """
 
 from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -241,3 +244,102 @@ class LogView:
 def _memory_bytes() -> int:
     """Return this host's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class EmptyQueues:
+    """Queues without a slot that pulls wait for. A look costs nothing while no queue is new."""
+
+    def __init__(self, view: LogView) -> None:
+        self._view, self._named = view, 0  # of all queues that there are, those that were looked at
+        self._queues: set[Queue] = set()
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def __contains__(self, queue: Queue) -> bool:
+        return queue in self._queues
+
+    def slot_of(self, queue: Queue) -> int:
+        """Return the queue's slot; a queue without one is watched from now on."""
+        slot = self._view.slot_of(queue)
+        if slot == NO_SLOT:
+            if not self._queues:
+                self._named = self._view.named
+            self._queues.add(queue)
+        return slot
+
+    def discard(self, queue: Queue) -> None:
+        """Nobody waits for it any more."""
+        self._queues.discard(queue)
+
+    def clear(self) -> None:
+        """Forget all queues without a slot."""
+        self._queues.clear()
+
+    def born(self) -> Iterator[tuple[Queue, int]]:
+        """Yield the watched queues that have a slot now, with it, and stop watching them."""
+        if not self._queues:
+            return
+        news, first = self._view.named_from(self._named), self._named
+        self._named += len(news)
+        for slot, queue in enumerate(news, first):
+            if queue in self._queues:
+                self._queues.remove(queue)
+                yield queue, slot
+
+
+FIRST_ROOM = 1024
+
+
+class HeldEnds:
+    """Followed queues. One look costs two vectors, however many there are."""
+
+    def __init__(self, view: LogView) -> None:
+        self._view = view
+        self._slots: Words = np.zeros(FIRST_ROOM, np.int64)
+        self._seen: Words = np.zeros(FIRST_ROOM, np.int64)
+        self._queues: list[Queue] = []
+        self._places: dict[Queue, int] = {}
+        self._unborn = EmptyQueues(view)
+
+    def __len__(self) -> int:
+        return len(self._queues) + len(self._unborn)
+
+    def follow(self, queue: Queue, end: int) -> None:
+        """Look at this queue, too, which was seen to end there."""
+        if queue in self._places or queue in self._unborn:
+            return
+        slot = self._unborn.slot_of(queue)
+        if slot != NO_SLOT:
+            self._enter(queue, slot, end)
+
+    def _enter(self, queue: Queue, slot: int, end: int) -> None:
+        place = len(self._queues)
+        if place == len(self._slots):
+            self._slots = np.concatenate((self._slots, np.zeros_like(self._slots)))
+            self._seen = np.concatenate((self._seen, np.zeros_like(self._seen)))
+        self._slots[place], self._seen[place] = slot, end
+        self._queues.append(queue)
+        self._places[queue] = place
+
+    def forget(self, queue: Queue) -> None:
+        """Nobody waits for it any more."""
+        self._unborn.discard(queue)
+        place = self._places.pop(queue, None)
+        if place is None:
+            return
+        last = self._queues.pop()
+        if last != queue:
+            end = len(self._queues)
+            self._queues[place], self._places[last] = last, place
+            self._slots[place], self._seen[place] = self._slots[end], self._seen[end]
+
+    def moved(self) -> list[tuple[Queue, int]]:
+        """The queues that have more than when they were looked at last, and where they end now."""
+        for queue, slot in self._unborn.born():
+            self._enter(queue, slot, 0)
+        count = len(self._queues)
+        now = self._view.ends.next_offsets[self._slots[:count]]
+        changed = np.flatnonzero(now != self._seen[:count])
+        self._seen[:count] = now
+        return [(self._queues[place], int(now[place])) for place in changed.tolist()]

@@ -1,8 +1,9 @@
 """Pulls: served out of the log in place, or held until there is a message that they want.
 
-Implements: PullMessageProcessor (spec: remoting, 7)
+Implements: PullMessageProcessor (spec: remoting, 7), the fronts' half of ConsumerOffsetManager.commitPullOffset
 Publishes:  pulls, pulled_messages, pulled_bytes of its front
-A pull that this way has served is usual: the next of its kind is answered by compiled code (`UsualPulls`).
+A pull that this way has served is usual: the next of its kind is answered by compiled code (`CompiledPulls`). What
+groups took of topics and how far they pulled is said to the clients role once a second.
 """
 
 from __future__ import annotations
@@ -14,17 +15,14 @@ from typing import Any
 
 from engine.front.connections.log_body import LogAnswer
 from engine.front.connections.peer import Peer
+from engine.front.connections.relay import Relay
 from engine.front.connections.service import FrontContext
 from engine.front.connections.tables import SUBSCRIPTIONS
-from engine.front.pulls.held_pulls import HeldPulls
-from engine.front.pulls.known_pulls import KEY_NAMES, KnownPull, key_of
+from engine.front.pulls.compiled_pulls import KEY_NAMES, Asked, HeldRow, Noted, ServedPull, key_of
 from engine.front.pulls.log_view import LogView, Queue
-from engine.front.pulls.pull_counts import PullCounts
-from engine.front.pulls.pull_forms import HeadValues, forms_of
-from engine.front.pulls.pull_words import PullWord
+from engine.front.pulls.pull_words import HeadValues, PullWord, forms_of
 from engine.front.pulls.resets import Resets
-from engine.front.pulls.usual_pulls import Asked, HeldRow, Noted
-from engine.front.pulls.woken_pulls import Woken
+from engine.front.pulls.waiting_pulls import HeldPulls, Woken
 from engine.protocol.pulling.checks import Broker, Checks, Pull, PullRefused
 from engine.protocol.pulling.decision import (
     CODES,
@@ -46,8 +44,59 @@ from ipc import waiting
 from ipc.clock import monotonic_ms
 from store.put.events import MovedOffset
 
-HELD_MAX_OF_ONE = 20_000  # a process of many consumers has one connection
-HELD_BYTES_MAX, HELD_BYTES_MAX_OF_ONE = 128 << 20, 16 << 20  # of their requests
+SAID_EACH_MS = 1000
+KEYS_MAX = 1000  # between two; what comes beyond them is said at the next chance
+AGAIN_MS = 30_000  # to a clients role that may be another process by now
+KNOWN_MAX = 100_000
+
+
+class PullCounts:
+    """The counts of what groups took through one front since the last report."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay, self._said_at_ms, self._forget_at_ms = relay, 0, 0
+        self._taken: dict[str, list[int]] = {}  # by topic@group: messages, bytes, pulls
+        self._offsets: dict[tuple[str, str, int], tuple[int, int]] = {}  # topic, group, queue id: and how far behind
+        self._known: dict[tuple[str, str, int], int] = {}  # what was said
+
+    def add(self, topic: str, group: str, messages: int, size: int, pulls: int = 1) -> None:
+        """Count answered pulls of a group: messages, bytes and pulls."""
+        counts = self._taken.get(key := f"{topic}@{group}")
+        if counts is None:
+            if len(self._taken) >= KEYS_MAX:
+                self._say()
+            counts = self._taken[key] = [0, 0, 0]
+        counts[0] += messages
+        counts[1] += size
+        counts[2] += pulls
+
+    def pulled(self, topic: str, group: str, queue_id: int, next_offset: int, behind_bytes: int) -> None:
+        """Note the offset at which a group continues and how many bytes it is behind the log's end."""
+        key = topic, group, queue_id
+        if self._known.get(key) == next_offset:
+            return
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known[key], self._offsets[key] = next_offset, (next_offset, behind_bytes)
+        if len(self._offsets) >= KEYS_MAX:
+            self._say()
+
+    def turn(self, now_ms: int) -> None:
+        """Send the counts to the clients role when they are due, and forget known offsets now and then."""
+        if now_ms >= self._forget_at_ms:
+            self._forget_at_ms = now_ms + AGAIN_MS
+            self._known.clear()
+        if (self._taken or self._offsets) and now_ms - self._said_at_ms >= SAID_EACH_MS:
+            self._said_at_ms = now_ms
+            self._say()
+
+    def _say(self) -> None:
+        taken, self._taken = self._taken, {}
+        offsets, self._offsets = self._offsets, {}
+        said = [[*key, *where] for key, where in offsets.items()]
+        self._relay.tell("pulled", {"pulled": taken, "offsets": said})
+
+
 COMMITTED_MAX = 100_000
 EARLY_MAX, EARLY_BYTES_MAX = 10_000, 32 << 20  # pulls that came before the tables, or before their group
 NS_PER_MS = 1_000_000
@@ -80,9 +129,9 @@ class Pulls(Answerer):
         self._commits = rules.slaves_commit or not is_slave
         self._view = LogView(config, board, corrects=self._role.corrects)
         self._held = HeldPulls(context, self._view, forms_of(self._marked_head), self, self._commits)
-        self.usual = self._held.usual
+        self.compiled = self._held.compiled
         self._longest_ns = self._words.pull_longest_ms.read() * NS_PER_MS  # of the front before us, too
-        self._not_quick = 0  # of the usual pulls that were not said yet, those whose time was noted
+        self._not_compiled = 0  # of the usual pulls that were not said yet, those whose time was noted
         self._committed: dict[tuple[str, str, int], int] = {}  # what was said last
         self._counts = PullCounts(context.relay)
         context.relay.before_more = self._say_noted
@@ -105,7 +154,7 @@ class Pulls(Answerer):
     def turn(self, now_ms: int) -> None:
         """The sweep, and what expired."""
         self._view.turn()
-        self.usual.let_go()
+        self.compiled.let_go()
         self._held.turn(now_ms)
         self._expire_early(now_ms)
         self._say_noted()
@@ -142,7 +191,7 @@ class Pulls(Answerer):
             self._say_noted()
             self._held.forget_usual()
         else:
-            self.usual.forget(table, name)
+            self.compiled.forget(table, name)
         if self._early and self._context.tables.is_complete:
             early, self._early = self._early, deque()
             for request, peer, _came_ms in early:
@@ -152,19 +201,19 @@ class Pulls(Answerer):
 
     def was_held(self, came_ns: int) -> None:
         """A usual pull that came then was held, and is answered."""
-        self._not_quick += 1
+        self._not_compiled += 1
         self._context.counts.pulled(came_ns, was_held=True)
 
     def was_in_vain(self, pull: HeldRow) -> None:
         """Count a usual pull that was held and is answered with PULL_NOT_FOUND."""
         waiting.add(self._words.pulls, 1)
-        request = REQUESTS[self.usual.known[pull.row].code]
+        request = REQUESTS[self.compiled.known[pull.row].code]
         self._context.counts.answered(request, ResponseCode.PULL_NOT_FOUND, pull.came_ns, was_held=True)
 
     def serve(self, pull: Woken) -> None:
         """Serve a woken pull that the compiled way does not answer."""
         asked = pull.asked
-        frames = None if pull.is_first else self.usual.answer(asked)
+        frames = None if pull.is_first else self.compiled.answer(asked)
         if frames is not None:
             self.was_held(pull.came_ns)
             asked.peer.write(frames)
@@ -290,7 +339,7 @@ class Pulls(Answerer):
     def _learn(self, pull: Pull, request: RemotingCommand) -> None:
         """The next of its kind is answered without Python, if the last one was not for want of knowledge."""
         header, queue = pull.header, (pull.header.topic, pull.header.queue_id)
-        if not self.usual.is_to_learn or self._resets.has(header.topic, header.group):
+        if not self.compiled.is_to_learn or self._resets.has(header.topic, header.group):
             return
         key, where = key_of(request.code, request.ext_fields or {}), self._view.file_of(queue, header.queue_offset)
         if key is None or where is None:
@@ -302,20 +351,20 @@ class Pulls(Answerer):
         )
         flags = pull.group.get("groupSysFlag", 0), pull.topic.get("topicSysFlag", 0)
         fields = {name: text for name, text in (request.ext_fields or {}).items() if name in KEY_NAMES}
-        if self.usual.is_full:
+        if self.compiled.is_full:
             self._say_noted()
             self._held.forget_usual()
-        self.usual.learn(
+        self.compiled.learn(
             key,
-            KnownPull(request.code, fields, header.group, queue, pull.tags, header.flags, where, (near, far), *flags),
+            ServedPull(request.code, fields, header.group, queue, pull.tags, header.flags, where, (near, far), *flags),
         )
 
     # what other processes hear
 
     def was_slow(self, began_ns: int) -> None:
         """A call that answers usual pulls took more than a millisecond: one of them did, at least."""
-        if self.usual.block[PullWord.PULLS]:
-            self._not_quick += 1
+        if self.compiled.block[PullWord.PULLS]:
+            self._not_compiled += 1
             self._context.counts.pulled(began_ns, was_held=False)
             self._note_longest(began_ns)
 
@@ -327,7 +376,7 @@ class Pulls(Answerer):
     def _say_noted(self) -> None:
         """Report pulls that were answered without Python, and the offsets that they brought."""
         commits: list[Noted] = []
-        for noted in self.usual.noted():
+        for noted in self.compiled.noted():
             known = noted.known
             if noted.is_pulled:
                 self._counts.pulled(known.queue[0], known.group, known.queue[1], noted.next_offset, noted.behind_bytes)
@@ -338,10 +387,10 @@ class Pulls(Answerer):
         for noted in sorted(commits, key=lambda one: one.commit.number):
             peer = self._context.peers.get(noted.commit.peer)
             self._commit(noted.known.group, noted.known.queue, noted.commit.offset, peer)
-        pulls, messages, size = self.usual.totals()
+        pulls, messages, size = self.compiled.totals()
         if pulls:
-            self._context.counts.pulled_at_once(pulls - self._not_quick)
-            self._not_quick = 0
+            self._context.counts.pulled_at_once(pulls - self._not_compiled)
+            self._not_compiled = 0
             waiting.add(self._words.pulls, pulls)
             waiting.add(self._words.pulled_messages, messages)
             waiting.add(self._words.pulled_bytes, size)

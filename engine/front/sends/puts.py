@@ -65,7 +65,7 @@ class FrontPipeline(Pipeline):
         return is_published
 
 
-class QuickAnswers(Protocol):
+class CompiledAnswers(Protocol):
     """Puts of the compiled way that share the ring."""
 
     def look(self) -> bool:
@@ -85,7 +85,7 @@ class QuickAnswers(Protocol):
 
 
 class Puts:
-    """Puts of one front of a master. `quick`, if set, publishes into the same ring, and answers its own puts."""
+    """Puts of one front of a master. `compiled`, if set, publishes into the same ring, and answers its own puts."""
 
     def __init__(
         self, config: BrokerConfig, board: Board, loop: asyncio.AbstractEventLoop, wanted_ring: int | None = None
@@ -99,7 +99,7 @@ class Puts:
             wanted_ring=wanted_ring,
         )
         self._loop, self._is_due = loop, False
-        self.quick: QuickAnswers | None = None
+        self.compiled: CompiledAnswers | None = None
         self.message_id_prefix = offset_message_id(Host(config.broker_ip1, config.listen_port), 0)[:-16]
         self._bridges = [Bridge(words, index, rests=True) for words, index in self.pipeline.followed]
         for bridge in self._bridges:
@@ -138,7 +138,7 @@ class Puts:
 
     def _wait(self) -> None:
         self._is_waiting = False
-        is_alone = self.quick is not None and self.quick.end_turn()
+        is_alone = self.compiled is not None and self.compiled.end_turn()
         self._near.wait(is_alone=is_alone)
 
     def _on_moved(self, bridge: Bridge) -> None:
@@ -149,18 +149,18 @@ class Puts:
     def collect(self, *, is_turn: bool = False) -> None:
         """Call the waiters of all puts that are done; `is_turn` also judges by the clock."""
         self._is_due = False
-        if self.quick is None:
+        if self.compiled is None:
             outcomes = self.pipeline.collect()
         else:
-            if self.quick.look() or is_turn:
+            if self.compiled.look() or is_turn:
                 self.pipeline.judge(time.monotonic_ns())
-            outcomes = self.pipeline.outcomes_of(self.pipeline.done_rows(self.quick.answer()))
+            outcomes = self.pipeline.outcomes_of(self.pipeline.done_rows(self.compiled.answer()))
         for outcome in outcomes:
             waiter = outcome.token
             if waiter is not None:
                 waiter.on_done(self._of(outcome, waiter))
-            elif self.quick is not None:
-                self.quick.answer_failed(outcome)
+            elif self.compiled is not None:
+                self.compiled.answer_failed(outcome)
 
     def _of(self, outcome: Outcome, waiter: Waiter) -> PutOutcome:
         prefix, offset = self.message_id_prefix, outcome.physical_offset
@@ -230,8 +230,8 @@ class Puts:
 
     def close(self) -> None:
         """Give the ring back; what was published in it is still appended."""
-        if self.quick is not None:
-            self.quick.end_turn()
+        if self.compiled is not None:
+            self.compiled.end_turn()
         for bridge in self._bridges:
             self._loop.remove_reader(bridge.fd)
             bridge.close()

@@ -13,14 +13,11 @@ from functools import partial
 from engine.front.connections.pace import NEVER_MS
 from engine.front.connections.peer import Peer
 from engine.front.connections.service import FrontContext
-from engine.front.sends import kinds
-from engine.front.sends.moved_offsets import MovedOffsets
+from engine.front.sends import counting
+from engine.front.sends.admission import Json, SendDesk, Task, Then, TopicChecks
 from engine.front.sends.puts import PutOutcome
-from engine.front.sends.replies import Replies
-from engine.front.sends.send_backs import SendBacks
-from engine.front.sends.send_desk import Json, SendDesk, Task, Then
-from engine.front.sends.topic_checks import TopicChecks
-from engine.front.sends.transaction_ends import TransactionEnds
+from engine.front.sends.stored_requests import MovedOffsets, Replies, SendBacks
+from engine.front.sends.transactions import TransactionEnds
 from engine.producer.unique_keys import UniqueKeys
 from engine.protocol.remoting.answers import Refused, Thrown
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
@@ -164,12 +161,12 @@ class Sends:
                 limit_ms=desk.config.wait_in_send_queue_ms,
                 then=Then(
                     lambda outcome: self._put_done(task, stored, outcome),
-                    note=partial(kinds.note_sent, desk.context.counts, stored, draft),
+                    note=partial(counting.note_sent, desk.context.counts, stored, draft),
                 ),
             )
 
         if stored.topic.startswith(DEAD_PREFIX):
-            kinds.note_dead(desk.context.counts, str(header.producer_group), str(header.topic))
+            counting.note_dead(desk.context.counts, str(header.producer_group), str(header.topic))
         if not stored.topic.startswith(DEAD_PREFIX) or stored.topic in desk.context.tables.topics or desk.is_slave:
             put()
             return

@@ -12,16 +12,9 @@ from typing import Any, NamedTuple
 
 from engine.protocol.tables.bodies import MODES, TIMING_COUNT, Bodies
 from engine.protocol.tables.consumer_offsets import ConsumerOffsets
-from engine.protocol.tables.defaults import (
-    SYSTEM_GROUPS,
-    TRANSACTION_GROUP,
-    Identity,
-    default_topics,
-    group_config,
-)
+from engine.protocol.tables.defaults import SYSTEM_GROUPS, TRANSACTION_GROUP, Identity, default_topics, group_config
 from engine.protocol.tables.offset_journal import Key
 from engine.protocol.tables.sound_topics import QUEUE_NUMS, sound_topics
-from engine.protocol.tables.taking import entries_of, keep_equal, note_others
 from engine.protocol.tables.timer_state import TimerCheckpoint
 from store.errors import MalformedConfig
 from store.names import (
@@ -37,7 +30,40 @@ from store.names import (
 )
 from store.tables import tables as broker_tables
 from store.tables.steps import at_once, freed
-from store.tables.tables import DataVersion
+from store.tables.tables import ENTRIES_A_STEP, DataVersion
+
+# Replaces a slave's table by its master's, which has very many entries, mostly the same ones.
+#
+# Implements: SlaveSynchronize's way of taking tables
+Table = dict[str, dict[str, Any]]
+
+
+def entries_of(table: dict[Any, Any]) -> list[Any]:
+    """Return all entries of the table, and empty it."""
+    entries = list(table.values())
+    table.clear()
+    return entries
+
+
+def keep_equal(ours: Table, theirs: Table) -> Generator[int, None, None]:
+    """Entries that say the same stay the own ones: nothing new for fronts, nor for the garbage collector. In steps."""
+    names = list(theirs)
+    for start in range(0, len(names), ENTRIES_A_STEP):
+        for name in names[start : start + ENTRIES_A_STEP]:
+            own = ours.get(name)
+            if own == theirs[name]:
+                theirs[name] = own
+        yield ENTRIES_A_STEP
+
+
+def note_others(before: Table, now: Table, noted: dict[str, None]) -> Generator[int, None, None]:
+    """Note the names of entries that are not the very same in both. In steps."""
+    for names in (list(before), list(now)):
+        for start in range(0, len(names), ENTRIES_A_STEP):
+            some = names[start : start + ENTRIES_A_STEP]
+            noted.update(dict.fromkeys(name for name in some if before.get(name) is not now.get(name)))
+            yield ENTRIES_A_STEP
+
 
 FILES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS, TIMER_METRICS, REQUEST_MODES, DELETED_TOPICS, GIVEN_OFFSETS)
 Value = dict[str, Any]

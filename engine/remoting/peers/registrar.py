@@ -13,16 +13,42 @@ from contextlib import suppress
 from engine.board.cursors import Board
 from engine.net.rare_lines import RareLines
 from engine.net.tls import RenewedContext
-from engine.protocol.naming.registration import Learned, Making, Registration
+from engine.protocol.naming.registration import Heartbeats, Learned, Making, Registration
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand
 from engine.protocol.tables.metadata import Metadata
+from engine.protocol.tables.register_body import Member
 from engine.remoting.loop.role_tasks import RoleTasks
 from engine.remoting.loop.slices import in_slices
 from engine.remoting.peers.link import NoAnswer, RemotingLink
-from engine.remoting.peers.registrations import registration_of
 from engine.settings.config import BrokerConfig
 from ipc.clock import monotonic_ms
+
+
+# What a broker tells a name server of itself, out of its settings.
+def registration_of(config: BrokerConfig, board: Board) -> Registration:
+    """Return the registration at one name server, once the HA port is known."""
+    ha_listen_port = board.ha_listen_port.read()
+    member = Member(
+        config.broker_cluster_name,
+        config.broker_name,
+        config.broker_id,
+        f"{config.broker_ip1}:{config.listen_port}",
+        f"{config.broker_ip2}:{ha_listen_port}",
+    )
+    beats = Heartbeats(
+        config.broker_heartbeat_interval_ms,
+        config.broker_not_active_timeout_ms,
+        config.compatible_with_old_name_srv,
+    )
+    return Registration(
+        member,
+        config.compat,
+        period_ms=board.register_name_server_period_ms.read(),
+        force=config.force_register,
+        heartbeats=beats if config.enable_slave_acting_master else None,
+    )
+
 
 ANSWER_SECONDS, UNREGISTER_SECONDS = 6.0, 1.0  # registerBrokerTimeoutMills
 SAID_CHARACTERS_MAX = 500

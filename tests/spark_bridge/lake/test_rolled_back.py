@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from spark_bridge.lake import iceberg, versions
-from spark_bridge.lake.ancestry import line_of
+from spark_bridge.lake import delta, iceberg
 from spark_bridge.lake.errors import OffsetsUnknown, RolledBack, SchemaRefused
+from spark_bridge.lake.iceberg import line_of
 from spark_bridge.lake.schema import read_names, table_schema
 from spark_bridge.options.rows import DEFAULT_ROWS
 from tests.spark_bridge.lakes import FORMATS, Lake
@@ -188,7 +188,7 @@ def test_a_table_of_an_earlier_release_goes_on(lake: Lake, monkeypatch: pytest.M
             earlier.setattr("spark_bridge.lake.delta.BUILT_ON", "else")
             earlier.setattr("spark_bridge.lake.delta.MARKED", "else")
             load_twice(lake)
-            assert not any(versions.BUILT_ON in entry for entry in lake.delta().history())
+            assert not any(delta.BUILT_ON in entry for entry in lake.delta().history())
     assert lake.load() == []
     lake.fill(10)
     assert sum(one.rows for one in lake.load()) == 10
@@ -276,10 +276,10 @@ def test_what_takes_rows_away_between_a_loads_look_and_its_commit_is_seen(
 def test_a_restore_between_a_load_and_what_it_was_built_on_ends_the_next_one(tmp_path: Path) -> None:
     lake = Lake(tmp_path, "delta")
     load_twice(lake)
-    load = next(entry for entry in lake.delta().history() if versions.BUILT_ON in entry)
+    load = next(entry for entry in lake.delta().history() if delta.BUILT_ON in entry)
     before = int(load["version"]) - 1
     change_entry(lake, before, operation="RESTORE", operationParameters={"version": "0"})
-    change_entry(lake, before + 1, **{versions.BUILT_ON: str(before - 1)})
+    change_entry(lake, before + 1, **{delta.BUILT_ON: str(before - 1)})
     lake.delta().delete("queueOffset = 9")
     with pytest.raises(OffsetsUnknown, match=r"\(RESTORE\) came while a load was committed"):
         lake.load()
@@ -336,7 +336,7 @@ def test_a_restored_delta_table_that_an_earlier_release_loaded_since_ends_the_lo
     lake.fill(10)
     with monkeypatch.context() as earlier:
         earlier.setattr("spark_bridge.lake.delta.BUILT_ON", "else")
-        earlier.setattr("spark_bridge.lake.delta.DeltaTable._source", lambda _self, table: (versions.Source(0), table))
+        earlier.setattr("spark_bridge.lake.delta.DeltaTable._source", lambda _self, table: (delta.Source(0), table))
         lake.load()
     assert len(lake.rows()) == 40, "it went on behind what was restored away"
     with pytest.raises(OffsetsUnknown, match="an earlier release loaded it after"):

@@ -15,8 +15,7 @@ from spark_bridge.flight.explaining import explain_options
 from spark_bridge.options.read import parse_options
 from spark_bridge.plan import log_times
 from spark_bridge.plan.explanation import bytes_of
-from spark_bridge.plan.planner import plan_read
-from spark_bridge.plan.time_ranges import CLOCK_SLACK_MS
+from spark_bridge.plan.planner import CLOCK_SLACK_MS, plan_read
 from spark_bridge.split.splits import Split
 from store.reading import history
 from tests.spark_bridge.stores import GOLDEN_STORES, SmallStore, read_rows, unpack_golden

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from spark_bridge.sink.append import Appended, NoEngine, append
-from spark_bridge.sink.columns import sink_columns
 from spark_bridge.sink.log import NotIndexed
 from spark_bridge.sink.options import SinkColumns, WriteOptions
 from spark_bridge.sink.rows import RowRefused
 from spark_bridge.sink.task import TaskBusy, TaskId, TaskLock
+from spark_bridge.sink.writer import sink_columns
 from store.message.record import Message
 from store.reading.extent import require_running
 from store.reading.log_reader import open_log

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.sink.columns import sink_columns
 from spark_bridge.sink.index import key_hashes
 from spark_bridge.sink.options import WriteOptions, parse_write_options
 from spark_bridge.sink.rows import Messages, RowRefused, Rows, row_keys
+from spark_bridge.sink.writer import sink_columns
 from store.index.index_file import hash_of
 from tests.spark_bridge.schemas import struct
 

@@ -8,7 +8,7 @@ import pytest
 
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.sql.names import quoted, table_name, table_names
-from spark_bridge.sql.schema_files import SCHEMA_BYTES_MAX, decoding_of
+from spark_bridge.sql.registration import SCHEMA_BYTES_MAX, decoding_of
 
 
 @pytest.mark.parametrize(

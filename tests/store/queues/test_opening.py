@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from store.queues.group_kernel import NEW_COST, NO_BUDGET
-from store.queues.opening import BUDGET_MAX, TURN_NS, Opening
-from store.queues.queue_set import QueueSet
+from store.queues.queue_set import BUDGET_MAX, TURN_NS, Opening, QueueSet
 from tests.harness.logs import SmallLog, contents
 from tests.store.queues.test_lanes import builder, lanes_of, plain
 

@@ -16,8 +16,7 @@ import pytest
 from rich.console import Console
 
 from tools.demo.demo import Checks, compare_logs, tell_sent
-from tools.demo.producers import Report
-from tools.demo.samplers import SAMPLERS
+from tools.demo.producers import SAMPLERS, Report
 
 TIMEOUT_SECONDS = 900
 COMMAND = [sys.executable, "-m", "tools.cli", "run"]

@@ -29,7 +29,7 @@ class Said:
         return True
 
 
-def test_usual_sends_are_what_the_ring_has_and_nobody_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_sends_are_what_the_ring_has_and_nobody_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic_ns", lambda: NOW_NS)
     said, ring, draw = Said(), np.zeros(BLOCK_WORDS, np.int64), random.Random(3)
     counts = FrontCounts(said)  # type: ignore[arg-type]

@@ -9,15 +9,15 @@ from typing import cast
 import pytest
 
 from engine.front.connections.peer import Peer
-from engine.front.pulls import held_pulls
+from engine.front.pulls import waiting_pulls
+from engine.front.pulls.compiled_pulls import CompiledPulls
+from engine.front.pulls.log_view import EmptyQueues
 from engine.front.pulls.pull_words import OF_A_KIND_MAX
-from engine.front.pulls.unborn_queues import UnbornQueues
-from engine.front.pulls.usual_pulls import UsualPulls
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand, Serialize, decode, encode
 from ipc.clock import monotonic_ms
 from store.compat import LINES
-from tests.engine.front.pulls.test_usual_pulls import TABLES, TOPIC, Bed, Front, asked, usual_fields
+from tests.engine.front.pulls.test_compiled_pulls import TABLES, TOPIC, Bed, Front, asked, usual_fields
 
 
 @pytest.fixture(params=list(LINES))
@@ -38,14 +38,14 @@ def test_held_pulls_are_answered_with_what_comes(bed: Bed) -> None:
     for frame in frames:
         assert bed.both(frame) == (b"", b"")
     bed.both(encode(form))
-    held = bed.usual.held
+    held = bed.compiled.held
     assert held == bed.plain.held == 3
     bed.log.append(TOPIC, b"what comes", queue_id=0)
     bed.dispatch()
-    for front in (bed.usual, bed.plain):
+    for front in (bed.compiled, bed.plain):
         front.wake()
         assert front.held == 0
-    assert bed.usual.peer.take() == bed.plain.peer.take() != b""
+    assert bed.compiled.peer.take() == bed.plain.peer.take() != b""
 
 
 def hold_one(bed: Bed) -> None:
@@ -53,18 +53,18 @@ def hold_one(bed: Bed) -> None:
     for queue_id in (2, 0):  # the last file of the log is at hand then
         bed.both(asked(queueId=queue_id, queueOffset=399))
     assert bed.both(asked(9, queueOffset=400)) == (b"", b"")
-    assert (bed.usual.pulls.usual.held, bed.plain.pulls.usual.held) == (1, 0)
+    assert (bed.compiled.pulls.compiled.held, bed.plain.pulls.compiled.held) == (1, 0)
 
 
 def test_compiled_code_answers_what_it_holds(bed: Bed) -> None:
     hold_one(bed)
     bed.log.append(TOPIC, b"what comes", queue_id=0)
     bed.dispatch()
-    bed.usual.pulls.usual.totals()
-    for front in (bed.usual, bed.plain):
+    bed.compiled.pulls.compiled.totals()
+    for front in (bed.compiled, bed.plain):
         front.wake()
-    assert bed.usual.peer.take() == bed.plain.peer.take() != b""
-    assert bed.usual.pulls.usual.totals()[:2] == (1, 1)
+    assert bed.compiled.peer.take() == bed.plain.peer.take() != b""
+    assert bed.compiled.pulls.compiled.totals()[:2] == (1, 1)
 
 
 def test_as_many_messages_as_clients_ask_for_wake_a_pull_without_python(bed: Bed) -> None:
@@ -72,11 +72,11 @@ def test_as_many_messages_as_clients_ask_for_wake_a_pull_without_python(bed: Bed
     for _ in range(40):
         bed.log.append(TOPIC, b"-" * 1024, queue_id=0)
     bed.dispatch()
-    bed.usual.pulls.usual.totals()
-    for front in (bed.usual, bed.plain):
+    bed.compiled.pulls.compiled.totals()
+    for front in (bed.compiled, bed.plain):
         front.wake()
-    assert bed.usual.peer.take() == bed.plain.peer.take() != b""
-    assert bed.usual.pulls.usual.totals()[:2] == (1, 32)
+    assert bed.compiled.peer.take() == bed.plain.peer.take() != b""
+    assert bed.compiled.pulls.compiled.totals()[:2] == (1, 32)
 
 
 @pytest.mark.parametrize("socket_is", ["idle", "full", "busy"])
@@ -87,14 +87,14 @@ def test_woken_pulls_leave_by_an_idle_socket_at_once(bed: Bed, socket_is: str) -
         assert bed.both(asked(opaque, queueOffset=400)) == (b"", b"")
     bed.log.append(TOPIC, b"what comes", queue_id=0)
     bed.dispatch()
-    peer, before = bed.usual.peer, b""
+    peer, before = bed.compiled.peer, b""
     if socket_is == "full":
         peer.near.setblocking(False)
         with pytest.raises(BlockingIOError):
             while True:
                 before += b"-" * peer.near.send(b"-" * 4096)
     peer.is_gathering = socket_is == "busy"
-    for front in (bed.usual, bed.plain):
+    for front in (bed.compiled, bed.plain):
         front.wake()
     assert (peer.written != b"", peer.rests) == (socket_is != "idle", socket_is == "full")
     answers = peer.take()
@@ -104,10 +104,10 @@ def test_woken_pulls_leave_by_an_idle_socket_at_once(bed: Bed, socket_is: str) -
 
 def test_a_held_pull_is_answered_when_its_time_is_over(bed: Bed) -> None:
     hold_one(bed)
-    for front in (bed.usual, bed.plain):
+    for front in (bed.compiled, bed.plain):
         front.turn(monotonic_ms() + 60_000)
         assert front.held == 0
-    answer = bed.usual.peer.take()
+    answer = bed.compiled.peer.take()
     assert answer == bed.plain.peer.take()
     assert decode(answer[4:]).code == ResponseCode.PULL_NOT_FOUND
 
@@ -131,19 +131,19 @@ def test_compiled_code_says_that_nothing_came(
     frames = [asked(number, **asks) for number in range(3)] + [form_of(9, code, **asks) for code in codes]
     for frame in frames:
         assert bed.both(frame) == (b"", b"")
-    assert bed.usual.pulls.usual.held == len(frames)
+    assert bed.compiled.pulls.compiled.held == len(frames)
     by_python: list[object] = []
-    monkeypatch.setattr(UsualPulls, "request_of", lambda *told: by_python.append(told))
-    counted = [front.pulls._words.pulls.read() for front in (bed.usual, bed.plain)]
-    for front in (bed.usual, bed.plain):
+    monkeypatch.setattr(CompiledPulls, "request_of", lambda *told: by_python.append(told))
+    counted = [front.pulls._words.pulls.read() for front in (bed.compiled, bed.plain)]
+    for front in (bed.compiled, bed.plain):
         front.turn(monotonic_ms() + 60_000)
-        assert front.held == len(codes) and front.pulls.usual.held == 0
-    answers = bed.usual.peer.take()
+        assert front.held == len(codes) and front.pulls.compiled.held == 0
+    answers = bed.compiled.peer.take()
     assert sorted(frames_of(answers)) == sorted(frames_of(bed.plain.peer.take())) and not by_python
     assert {decode(frame).code for frame in frames_of(answers)} == {ResponseCode.PULL_NOT_FOUND}
-    now = [front.pulls._words.pulls.read() for front in (bed.usual, bed.plain)]
+    now = [front.pulls._words.pulls.read() for front in (bed.compiled, bed.plain)]
     assert [new - old for new, old in zip(now, counted, strict=True)] == [len(frames)] * 2
-    assert counts_of(bed.usual) == counts_of(bed.plain)
+    assert counts_of(bed.compiled) == counts_of(bed.plain)
 
 
 def frames_of(content: bytes) -> list[bytes]:
@@ -164,61 +164,61 @@ def counts_of(front: Front) -> dict[tuple[str, ...], int]:
 
 def test_waiting_pulls_are_answered_in_several_turns(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it takes long, others have their turn; nobody waits for the next sweep."""
-    monkeypatch.setattr(held_pulls, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(waiting_pulls, "TURN_SECONDS", -1.0)
     bed.both(asked(queueId=2, queueOffset=399))
     for kind in range(10):
         bed.both(asked(queueOffset=399, subVersion=kind))
         for number in range(60):
             assert bed.both(asked(number, queueOffset=400, subVersion=kind)) == (b"", b"")
-    assert bed.usual.pulls.usual.held == 600
+    assert bed.compiled.pulls.compiled.held == 600
     over_ms = monotonic_ms() + 60_000
-    for front in (bed.usual, bed.plain):
+    for front in (bed.compiled, bed.plain):
         front.pulls.turn(over_ms)
-    assert 0 < bed.usual.pulls.usual.held < 600
-    while bed.usual.pulls.usual.held:
-        bed.usual.loop.call_soon(bed.usual.loop.stop)
-        bed.usual.loop.run_forever()
+    assert 0 < bed.compiled.pulls.compiled.held < 600
+    while bed.compiled.pulls.compiled.held:
+        bed.compiled.loop.call_soon(bed.compiled.loop.stop)
+        bed.compiled.loop.run_forever()
     while bed.plain.held or bed.plain.pulls._held.woken._woken:
         bed.plain.pulls._held.woken.go_on()
-    assert sorted(frames_of(bed.usual.peer.take())) == sorted(frames_of(bed.plain.peer.take()))
+    assert sorted(frames_of(bed.compiled.peer.take())) == sorted(frames_of(bed.plain.peer.take()))
 
 
 def test_more_of_a_kind_than_compiled_code_holds_are_held_by_python(bed: Bed) -> None:
     bed.both(asked(queueOffset=399))
     for number in range(OF_A_KIND_MAX + 3):
         assert bed.both(asked(number, queueOffset=400)) == (b"", b"")
-    assert (bed.usual.pulls.usual.held, bed.usual.pulls._held._held.count) == (OF_A_KIND_MAX, 3)
-    bed.usual.pulls.left(cast(Peer, bed.usual.peer))
-    assert bed.usual.held == 0
-    assert bed.usual.compiled(asked(queueOffset=400))
-    assert bed.usual.pulls.usual.held == 1
+    assert (bed.compiled.pulls.compiled.held, bed.compiled.pulls._held._held.count) == (OF_A_KIND_MAX, 3)
+    bed.compiled.pulls.left(cast(Peer, bed.compiled.peer))
+    assert bed.compiled.held == 0
+    assert bed.compiled.compiled(asked(queueOffset=400))
+    assert bed.compiled.pulls.compiled.held == 1
 
 
 def test_a_queue_that_never_had_a_message_is_heard_of_when_it_has_one(bed: Bed) -> None:
     """What waits there in compiled code is answered; from then on its pulls are usual as any other's."""
     bed.both(asked(queueId=3))
-    assert bed.both(asked(9, queueId=3)) == (b"", b"") and bed.usual.pulls.usual.held == 1
+    assert bed.both(asked(9, queueId=3)) == (b"", b"") and bed.compiled.pulls.compiled.held == 1
     bed.log.append(TOPIC, b"of another queue", queue_id=0)
     bed.dispatch()
-    for front in (bed.usual, bed.plain):
+    for front in (bed.compiled, bed.plain):
         front.wake()
-    assert bed.usual.held == 2
+    assert bed.compiled.held == 2
     bed.log.append(TOPIC, b"the first", queue_id=3)
     bed.dispatch()
-    for front in (bed.usual, bed.plain):
+    for front in (bed.compiled, bed.plain):
         front.wake()
-    answers = bed.usual.peer.take()
+    answers = bed.compiled.peer.take()
     assert sorted(frames_of(answers)) == sorted(frames_of(bed.plain.peer.take())) and answers.count(b"the first") == 2
-    assert bed.usual.held == 0
+    assert bed.compiled.held == 0
     assert bed.both(asked(9, queueId=3))[0] is None
     compiled, by_python = bed.both(asked(9, queueId=3))
     assert compiled == by_python
-    assert bed.both(asked(9, queueId=3, queueOffset=1)) == (b"", b"") and bed.usual.pulls.usual.held == 1
+    assert bed.both(asked(9, queueId=3, queueOffset=1)) == (b"", b"") and bed.compiled.pulls.compiled.held == 1
 
 
 def test_queues_that_are_not_there_are_looked_for_only_when_one_is_new(bed: Bed) -> None:
-    view, slots = bed.usual.pulls._view, []
-    unborn = UnbornQueues(view)
+    view, slots = bed.compiled.pulls._view, []
+    unborn = EmptyQueues(view)
     for number in range(3, 300):
         unborn.slot_of((TOPIC, number))
     find = view.ends.find
@@ -233,25 +233,25 @@ def test_queues_that_are_not_there_are_looked_for_only_when_one_is_new(bed: Bed)
 
 def test_a_client_that_leaves_takes_its_held_pulls_along(bed: Bed) -> None:
     hold_one(bed)
-    bed.usual.pulls.left(cast(Peer, bed.usual.peer))
-    assert bed.usual.held == 0
+    bed.compiled.pulls.left(cast(Peer, bed.compiled.peer))
+    assert bed.compiled.held == 0
     bed.log.append(TOPIC, b"what comes", queue_id=0)
     bed.dispatch()
-    bed.usual.wake()
-    assert bed.usual.peer.take() == b""
+    bed.compiled.wake()
+    assert bed.compiled.peer.take() == b""
 
 
 def test_held_pulls_outlast_tables_that_are_sent_again(bed: Bed) -> None:
     """They are answered in Python's way then."""
     hold_one(bed)
-    for front in (bed.usual, bed.plain):
+    for front in (bed.compiled, bed.plain):
         front.tables.take({"table": "topics", "entries": TABLES["topics"], "whole": True, "begins": True, "ends": True})
-    assert (bed.usual.pulls.usual.held, bed.usual.held) == (0, 1)
+    assert (bed.compiled.pulls.compiled.held, bed.compiled.held) == (0, 1)
     bed.log.append(TOPIC, b"what comes", queue_id=0)
     bed.dispatch()
-    for front in (bed.usual, bed.plain):
+    for front in (bed.compiled, bed.plain):
         front.wake()
-    assert bed.usual.peer.take() == bed.plain.peer.take() != b""
+    assert bed.compiled.peer.take() == bed.plain.peer.take() != b""
 
 
 def test_a_client_that_takes_no_answers_is_not_woken_until_it_does(bed: Bed) -> None:
@@ -259,20 +259,20 @@ def test_a_client_that_takes_no_answers_is_not_woken_until_it_does(bed: Bed) -> 
     bed.both(asked(queueId=2, queueOffset=399))
     for number in range(12):
         bed.both(asked(queueOffset=399, subVersion=number))
-        assert bed.usual.compiled(asked(number, queueOffset=400, subVersion=number))
-    peer, pulls = bed.usual.peer, bed.usual.pulls
-    assert pulls.usual.held == 12
+        assert bed.compiled.compiled(asked(number, queueOffset=400, subVersion=number))
+    peer, pulls = bed.compiled.peer, bed.compiled.pulls
+    assert pulls.compiled.held == 12
     bed.log.append(TOPIC, b"-" * 30_000, queue_id=0)
     bed.dispatch()
     peer.take()
     peer.room = 0
-    bed.usual.wake()
+    bed.compiled.wake()
     answered = len(peer.take()) // 30_000
-    assert 0 < answered < 12 and pulls.usual.held == 0 and peer.when_taken is not None
+    assert 0 < answered < 12 and pulls.compiled.held == 0 and peer.when_taken is not None
     peer.room = 1 << 20
     peer.when_taken()
-    bed.usual.wake()
-    assert answered + len(peer.take()) // 30_000 == 12 and bed.usual.held == 0
+    bed.compiled.wake()
+    assert answered + len(peer.take()) // 30_000 == 12 and bed.compiled.held == 0
 
 
 def test_a_held_pull_whose_group_is_gone_is_refused(bed: Bed) -> None:
@@ -280,7 +280,7 @@ def test_a_held_pull_whose_group_is_gone_is_refused(bed: Bed) -> None:
     assert bed.both(asked(9, queueOffset=400))[0] == b""
     bed.log.append(TOPIC, b"what comes", queue_id=0)
     bed.dispatch()
-    for front in (bed.usual, bed.plain):
+    for front in (bed.compiled, bed.plain):
         front.tables.take({"table": "groups", "entries": {"g": TABLES["groups"]["off"]}})
         front.wake()
-    assert bed.usual.peer.take() == bed.plain.peer.take() != b""
+    assert bed.compiled.peer.take() == bed.plain.peer.take() != b""

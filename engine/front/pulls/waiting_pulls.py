@@ -1,36 +1,110 @@
 """Pulls of a front that wait for messages: what holds them, what wakes them, who is answered when.
 
-Implements: PullRequestHoldService, NotifyMessageArrivingListener (spec: remoting, 7 and 10)
+Implements: PullRequestHoldService, NotifyMessageArrivingListener, PullMessageProcessor.executeRequestWhenWakeup (spec:
+    remoting, 7 and 10)
 Follows:    reput_from_offset, while pulls are held: then the ends of the queues that are waited for are looked at
 Publishes:  pulls_held of its front
+Of those that can be answered now a part is in each turn: thousands that wake at once hold up nobody else. What is
+answered to one connection beyond what it takes waits until it has taken it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from time import monotonic_ns
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.front.connections.bridge import Bridge
 from engine.front.connections.pace import NEVER_MS
 from engine.front.connections.peer import TURN_SECONDS, Peer
 from engine.front.connections.service import FrontContext
 from engine.front.frames.answer_forms import AnswerForms
-from engine.front.pulls.held_ends import HeldEnds
-from engine.front.pulls.held_pull_kernel import NEVER
-from engine.front.pulls.log_view import LogView, Queue
+from engine.front.pulls.compiled_pulls import Asked, CompiledPulls, HeldRow
+from engine.front.pulls.log_view import HeldEnds, LogView, Queue
+from engine.front.pulls.pull_kernel import NEVER
 from engine.front.pulls.pull_words import PullAnswer
-from engine.front.pulls.usual_pulls import Asked, HeldRow, UsualPulls
-from engine.front.pulls.woken_pulls import Woken, WokenPulls
 from engine.protocol.pulling.header import PullFlag
 from engine.protocol.pulling.hold_list import SWEEP_MS, HeldPull, HoldList, Most
 from engine.protocol.pulling.subscription import TagFilter
 from ipc import waiting
 from ipc.clock import monotonic_ms
+
+
+class Woken(NamedTuple):
+    """A pull; `is_first`: it was not looked at before."""
+
+    asked: Asked
+    is_first: bool
+    came_ns: int = 0  # of one that was held, since when
+
+    @property
+    def peer(self) -> Peer:
+        """Return the connection that sent the pull."""
+        return self.asked.peer
+
+
+class WokenPulls:
+    """Pulls of one front that can be answered; `serve` answers one."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, serve: Callable[[Woken], None]) -> None:
+        self._loop, self._serve = loop, serve
+        self._woken: deque[Woken] = deque()
+        self._later: dict[int, deque[Woken]] = {}  # by connection, of those who have to read first
+        self._is_due = False
+
+    def add(self, pull: Woken) -> None:
+        """Add a pull, which `go_on` answers."""
+        self._woken.append(pull)
+
+    def go_on(self) -> None:
+        """Answer, until all are or others have to have their turn."""
+        began = time.monotonic()
+        while self._woken:
+            pull = self._woken.popleft()
+            later = self._later.get(pull.peer.number)
+            if later is not None:
+                later.append(pull)
+            elif self._takes_more(pull.peer):
+                self._serve(pull)
+            elif pull.peer.is_open:
+                self._later[pull.peer.number] = deque((pull,))
+                pull.peer.when_taken = partial(self._taken, pull.peer.number)
+            if self._woken and time.monotonic() - began > TURN_SECONDS:
+                self._go_on_soon()
+                return
+
+    @staticmethod
+    def _takes_more(peer: Peer) -> bool:
+        if peer.room <= 0:
+            peer.flush()
+        return peer.is_open and peer.room > 0
+
+    def _taken(self, number: int) -> None:
+        """A connection has taken most of what was written."""
+        later = self._later.pop(number, None)
+        if later is not None:
+            self._woken += later
+            self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._on_due)
+
+    def _on_due(self) -> None:
+        self._is_due = False
+        self.go_on()
+
+    def left(self, number: int) -> None:
+        """Forget the waiting pulls of a closed connection."""
+        self._later.pop(number, None)
+
 
 MAX_OF_ONE = 20_000  # a process of many consumers has one connection
 BYTES_MAX, BYTES_MAX_OF_ONE = 128 << 20, 16 << 20  # of their requests
@@ -62,7 +136,7 @@ class HeldPulls:
         self._held = HoldList(most, sweep_ms=sweep_ms, now_ms=monotonic_ms())
         self._ends = HeldEnds(view)
         self.woken = WokenPulls(context.loop, server.serve)
-        self.usual = UsualPulls(
+        self.compiled = CompiledPulls(
             view,
             board,
             forms,
@@ -72,7 +146,7 @@ class HeldPulls:
             holds=self._hold_usual,
             holds_more=self._holds_more,
         )
-        self.usual.held_max = self._most
+        self.compiled.held_max = self._most
         dispatched = board.reput_from_offset
         self._over_ms = NEVER  # pulls whose time was over then are answered by the round that goes on
         self._bridge = Bridge(dispatched.words, dispatched.index, rests=True)
@@ -81,7 +155,7 @@ class HeldPulls:
     @property
     def count(self) -> int:
         """Return how many pulls wait, held in either way."""
-        return self._held.count + self.usual.held
+        return self._held.count + self.compiled.held
 
     @property
     def bytes(self) -> int:
@@ -96,7 +170,7 @@ class HeldPulls:
             self._bridge.rest()
         for pull in self._held.due(now_ms, self._view.end_of):
             self._wake(pull)
-        if self.usual.sweeps(now_ms):
+        if self.compiled.sweeps(now_ms):
             self._over_ms = now_ms
             self._wake_usual()
         self.woken.go_on()
@@ -106,14 +180,14 @@ class HeldPulls:
         """Return how long it is until a sweep has something to look at."""
         if not self.count:
             return NEVER_MS
-        by_python = self._held.next_sweep_ms if self._held.count else self.usual.next_sweep_ms
-        compiled = self.usual.next_sweep_ms if self.usual.held else by_python
+        by_python = self._held.next_sweep_ms if self._held.count else self.compiled.next_sweep_ms
+        compiled = self.compiled.next_sweep_ms if self.compiled.held else by_python
         return min(by_python, compiled) - now_ms
 
     def left(self, number: int) -> None:
         """A connection is gone, and its pulls with it."""
         self._held.left(number)
-        self.usual.left(number)
+        self.compiled.left(number)
         self.woken.left(number)
         self._note()
 
@@ -141,13 +215,13 @@ class HeldPulls:
 
     def _hold_usual(self, asked: Asked, suspend_ms: int) -> bool:
         """Hold a usual pull that asks for what comes next in its queue; False where it may not be suspended."""
-        known = self.usual.known[asked.row]
+        known = self.compiled.known[asked.row]
         if not known.flags & PullFlag.SUSPEND:
             return False
         return self.hold(known.queue, known.tags, asked.offset, asked.offset, suspend_ms, asked)
 
     def _note(self) -> None:
-        self.usual.held_max = self._most - self._held.count
+        self.compiled.held_max = self._most - self._held.count
         waiting.note(self._context.words.pulls_held, self.count)
 
     def _holds_more(self) -> None:
@@ -159,7 +233,7 @@ class HeldPulls:
     def _hold_here(self, rows: Iterable[HeldRow]) -> None:
         """Hold here what the compiled way held."""
         for held in rows:
-            asked, known = self._asked_again(held), self.usual.known[held.row]
+            asked, known = self._asked_again(held), self.compiled.known[held.row]
             if asked is None:
                 continue
             pull = HeldPull(
@@ -172,8 +246,8 @@ class HeldPulls:
 
     def forget_usual(self) -> None:
         """Forget all usual pulls, and hold theirs here."""
-        self._hold_here(self.usual.release_all())
-        self.usual.clear()
+        self._hold_here(self.compiled.release_all())
+        self.compiled.clear()
 
     # what wakes
 
@@ -195,14 +269,14 @@ class HeldPulls:
 
     def _wake_usual(self) -> None:
         """Answer those that the compiled way holds, until all are or others have to have their turn."""
-        self.usual.note_born()
+        self.compiled.note_born()
         began, place = time.monotonic(), 0
-        while place < self.usual.held:
-            place, woken = self.usual.wake(place, self._over_ms)
+        while place < self.compiled.held:
+            place, woken = self.compiled.wake(place, self._over_ms)
             for number, rows in groupby(woken, attrgetter("peer")):
                 if self._answer(number, list(rows)):
                     place = 0  # others have moved
-            if place < self.usual.held and time.monotonic() - began > TURN_SECONDS:
+            if place < self.compiled.held and time.monotonic() - began > TURN_SECONDS:
                 self._context.loop.call_soon(self.look)
                 return
         self._over_ms = NEVER
@@ -216,7 +290,7 @@ class HeldPulls:
         peer = self._context.peers.get(number)
         if peer is None or not answered:
             return False
-        self.usual.send(peer, answered[0].begin, answered[-1].end)
+        self.compiled.send(peer, answered[0].begin, answered[-1].end)
         for held in answered:
             if held.answer == PullAnswer.FOUND:
                 self._server.was_held(held.came_ns)
@@ -233,7 +307,7 @@ class HeldPulls:
     def _asked_again(self, held: HeldRow) -> Asked | None:
         """Return a pull that the compiled way held; None where its connection is gone."""
         peer = self._context.peers.get(held.peer)
-        return Asked(peer, b"", self.usual.request_of(held)) if peer is not None else None
+        return Asked(peer, b"", self.compiled.request_of(held)) if peer is not None else None
 
     def _spares(self, peer: Peer) -> bool:
         """Return whether a connection does not take its answers; `WokenPulls` then waits for it."""
@@ -241,5 +315,5 @@ class HeldPulls:
             peer.flush()
         if peer.room > 0:
             return False
-        self._hold_here(self.usual.left(peer.number))
+        self._hold_here(self.compiled.left(peer.number))
         return True

@@ -29,7 +29,7 @@ from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand, Seri
 from engine.settings.config import BrokerConfig, from_mapping
 from ipc import waiting
 from store.compat import LINES
-from tests.engine.front.sends.test_usual_sends import java_json
+from tests.engine.front.sends.test_compiled_sends import java_json
 from tests.harness.logs import SmallLog
 from tests.harness.played_peer import PlayedPeer, PlayedRelay
 
@@ -73,14 +73,14 @@ class Front:
         )
         self.pulls = Pulls(context)
         self.buffer = np.zeros(BUFFER_BYTES, np.uint8)
-        self.pulls.usual.receives(self.buffer)
+        self.pulls.compiled.receives(self.buffer)
         for table, entries in TABLES.items():
             self.tables.take({"table": table, "entries": entries, "whole": True, "begins": True, "ends": True})
 
     def compiled(self, content: bytes) -> int:
         """What the compiled way takes of it."""
         self.buffer[: len(content)] = np.frombuffer(content, np.uint8)
-        return self.pulls.usual.take(cast(Peer, self.peer), 0, len(content))
+        return self.pulls.compiled.take(cast(Peer, self.peer), 0, len(content))
 
     def interpreted(self, frame: bytes) -> bytes:
         """What Python's way answers."""
@@ -140,7 +140,7 @@ class Bed:
                 properties={"TAGS": f"tag{number % 3}"} if number % 7 else {},
             )
         self.dispatch()
-        self.usual, self.plain = (Front(self.config, self.board, number) for number in range(2))
+        self.compiled, self.plain = (Front(self.config, self.board, number) for number in range(2))
 
     def dispatch(self) -> None:
         """What was put comes into the queues."""
@@ -150,15 +150,15 @@ class Bed:
 
     def both(self, frame: bytes) -> tuple[bytes | None, bytes]:
         """What the compiled way answers, None where it does not, and Python's way."""
-        end, by_python = self.usual.compiled(frame), self.plain.interpreted(frame)
+        end, by_python = self.compiled.compiled(frame), self.plain.interpreted(frame)
         if end:
             assert end == len(frame)
-            return self.usual.peer.take(), by_python
-        assert self.usual.interpreted(frame) == by_python
+            return self.compiled.peer.take(), by_python
+        assert self.compiled.interpreted(frame) == by_python
         return None, by_python
 
     def close(self) -> None:
-        self.usual.close()
+        self.compiled.close()
         self.plain.close()
         self.dispatcher.close()
 
@@ -221,7 +221,7 @@ def test_compiled_and_python_pulls_answer_the_same(bed: Bed) -> None:
     for number in range(CASES):
         code = RequestCode.LITE_PULL_MESSAGE if number % 50 == 0 else RequestCode.PULL_MESSAGE
         frame = frame_for(seed, fields_of(seed), code=code)
-        bed.usual.peer.is_gathering = number % 3 == 0
+        bed.compiled.peer.is_gathering = number % 3 == 0
         compiled, by_python = bed.both(frame)
         if compiled is not None:
             assert compiled == by_python, frame
@@ -229,10 +229,10 @@ def test_compiled_and_python_pulls_answer_the_same(bed: Bed) -> None:
         held += compiled == b""
         with_messages += len(by_python) > 600
     assert taken > 0.6 * with_messages > 0.15 * CASES
-    assert held and bed.usual.held == bed.plain.held
-    for front in (bed.usual, bed.plain):
+    assert held and bed.compiled.held == bed.plain.held
+    for front in (bed.compiled, bed.plain):
         front.pulls.turn(1 << 40)
-    assert said(bed.usual) == said(bed.plain)
+    assert said(bed.compiled) == said(bed.plain)
 
 
 def said(front: Front) -> tuple[dict[str, list[int]], dict[tuple[object, ...], int]]:
@@ -261,10 +261,10 @@ def test_mutated_frames_are_unusual_or_the_same(bed: Bed) -> None:
         try:
             request = decode(bytes(frame[4:]))
         except MalformedFrame:
-            assert not bed.usual.compiled(bytes(frame))
+            assert not bed.compiled.compiled(bytes(frame))
             continue
         if request.code not in Pulls.codes or request.is_oneway or request.is_response:
-            assert not bed.usual.compiled(bytes(frame))
+            assert not bed.compiled.compiled(bytes(frame))
             continue
         compiled, by_python = bed.both(bytes(frame))
         if compiled is not None:
@@ -298,19 +298,19 @@ def asked(opaque: int = 1, **fields: object) -> bytes:
 def test_several_pulls_of_one_turn_are_answered_in_their_order(bed: Bed) -> None:
     assert bed.both(asked())[0] is None
     frames = [asked(number, queueOffset=number) for number in range(50)]
-    assert bed.usual.compiled(b"".join(frames)) == sum(map(len, frames))
-    assert bed.usual.peer.take() == b"".join(map(bed.plain.interpreted, frames))
+    assert bed.compiled.compiled(b"".join(frames)) == sum(map(len, frames))
+    assert bed.compiled.peer.take() == b"".join(map(bed.plain.interpreted, frames))
 
 
 def test_a_slow_reader_gets_the_rest_from_its_transport(bed: Bed) -> None:
     """What the socket does not take is handed over once, whole; then no more is taken in this turn."""
     assert bed.both(asked())[0] is None
-    bed.usual.peer.near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    bed.compiled.peer.near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     frames = [asked(number, maxMsgNums=100) for number in range(30)]
-    end = bed.usual.compiled(b"".join(frames))
+    end = bed.compiled.compiled(b"".join(frames))
     count = end // len(frames[0])
-    assert count and bed.usual.peer.rests == 1
-    assert bed.usual.peer.take() == b"".join(map(bed.plain.interpreted, frames[:count]))
+    assert count and bed.compiled.peer.rests == 1
+    assert bed.compiled.peer.take() == b"".join(map(bed.plain.interpreted, frames[:count]))
 
 
 @pytest.mark.parametrize(("table", "name", "value"), [
@@ -320,16 +320,16 @@ def test_a_slow_reader_gets_the_rest_from_its_transport(bed: Bed) -> None:
 def test_what_changes_is_checked_anew(bed: Bed, table: str, name: str, value: object) -> None:
     assert bed.both(asked())[0] is None
     assert bed.both(asked())[0]
-    for front in (bed.usual, bed.plain):
+    for front in (bed.compiled, bed.plain):
         front.tables.take({"table": table, "entries": {name: value}})
-    assert bed.usual.compiled(asked()) == 0
-    assert bed.usual.interpreted(asked()) == bed.plain.interpreted(asked())
-    assert bed.usual.compiled(asked()) == 0
+    assert bed.compiled.compiled(asked()) == 0
+    assert bed.compiled.interpreted(asked()) == bed.plain.interpreted(asked())
+    assert bed.compiled.compiled(asked()) == 0
 
 
 def test_files_of_queues_that_may_be_deleted_are_let_go(bed: Bed) -> None:
     """Where the log begins elsewhere, or a topic is gone; who looks again has them again."""
-    known = bed.usual.pulls.usual.known
+    known = bed.compiled.pulls.compiled.known
 
     def mapped() -> int:
         return sum(1 for pull in known._pulls.values() if len(pull.where.units))
@@ -338,13 +338,13 @@ def test_files_of_queues_that_may_be_deleted_are_let_go(bed: Bed) -> None:
         bed.both(asked(queueId=queue_id, queueOffset=90))
     assert mapped() == 3
     waiting.publish(bed.board.min_physical_offset, bed.log.records[30].offset)
-    for front in (bed.usual, bed.plain):
+    for front in (bed.compiled, bed.plain):
         front.pulls.turn(0)
     assert mapped() == 0
     assert bed.both(asked(queueOffset=90))[0] is None
     assert bed.both(asked(queueOffset=90))[0]
     assert mapped() == 1
-    bed.usual.tables.take({"table": "topics", "entries": {TOPIC: None}})
+    bed.compiled.tables.take({"table": "topics", "entries": {TOPIC: None}})
     assert mapped() == 0
 
 
@@ -352,7 +352,7 @@ def test_an_offset_that_was_set_is_heard(bed: Bed) -> None:
     """By the next pull, though pulls of its queue are usual; then they are again."""
     for _ in range(2):
         bed.both(asked())
-    for front in (bed.usual, bed.plain):
+    for front in (bed.compiled, bed.plain):
         front.tables.take({"table": "resets", "entries": {f"{TOPIC}@g": {"0": 7}}})
     compiled, heard = bed.both(asked())
     assert compiled is None and b'"nextBeginOffset":"7"' in heard
@@ -363,5 +363,5 @@ def test_an_offset_that_was_set_is_heard(bed: Bed) -> None:
 def test_nothing_is_taken_while_the_broker_serves_no_pulls(bed: Bed) -> None:
     bed.both(asked())
     waiting.publish(bed.board.broker_permission, 2)
-    assert bed.usual.compiled(asked()) == 0
-    assert bed.usual.pulls.usual.block is not None and not bed.usual.pulls.usual.is_to_learn
+    assert bed.compiled.compiled(asked()) == 0
+    assert bed.compiled.pulls.compiled.block is not None and not bed.compiled.pulls.compiled.is_to_learn

@@ -11,7 +11,7 @@ import pytest
 
 from engine.board import decided_table
 from engine.board.decided_table import NOTHING, ROWS, DecidedJournal, DecidedRow, DecidedTable, State
-from engine.front.sends.decisions import Decisions
+from engine.front.sends.transactions import Decisions
 
 FRONTS, TRANSACTIONS = 2, 40
 SEEDS = range(40)

@@ -1,6 +1,7 @@
-"""What the requests share that put something into the log: admission, topics made on the way, answers, their count.
+"""What all requests share that put something into the log: admission, topics made on the way, answers, counts.
 
-Implements: BrokerFastFailure, NettyRemotingAbstract.processRequestCommand (its refusals), NettySystemConfig's bounds
+Implements: SendMessageProcessor.preSend, AbstractSendMessageProcessor.msgCheck, BrokerFastFailure, NettySystemConfig's
+    bounds, NettyRemotingAbstract.processRequestCommand (its refusals), BrokerMetricsManager.getMessageType
 A request is a `Task` from its admission to its answer. Nobody waits: a task goes on in callbacks, and `guarded` sees to
 it that whatever happens there is an answer.
 """
@@ -12,13 +13,13 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from engine.board.decided_table import DecidedJournal
 from engine.front.connections.peer import Peer
 from engine.front.connections.service import FrontContext
-from engine.front.sends.put_facts import PutFacts
+from engine.front.connections.tables import TOPICS, Tables
 from engine.front.sends.puts import PutOutcome, Puts
 from engine.net.log_lines import Seldom
 from engine.producer.pipeline import Busy
@@ -26,27 +27,34 @@ from engine.protocol.ha.group_transfer import PutMessageStatus
 from engine.protocol.remoting.answers import FAILED, Answerer, Refused
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand, Serialize
-from engine.protocol.sending import answers
+from engine.protocol.sending import answers, checks
 from engine.protocol.sending.checks import SendingBroker, drawn_queue
-from engine.settings.config import BrokerRole
+from engine.protocol.sending.headers import SendHeader
+from engine.settings.config import BrokerConfig, BrokerRole
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.errors import InvalidMessage, PropertiesTooLarge
 from store.files.segment_files import SegmentFiles
+from store.message.delay import levels_ms
+from store.message.host import Host
 from store.message.properties import MSG_REGION, TRACE_ON
 from store.message.record import Message, decode
 from store.put.draft import Draft
+from store.put.policy import POLICIES, Facts
 from store.put.request import TIMER
 from store.reading.index_search import LogRecords
 from store.reading.queue_view import Limits
+from store.tables import tables as broker_tables
 
 log = logging.getLogger("slipstream.front")
 
 Json = dict[str, Any]
+Admitted = Callable[[SendHeader, Json], None]
 REJECTABLE = frozenset({
     RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
     RequestCode.CONSUMER_SEND_MSG_BACK,
 })  # fmt: skip
+MULTI_TAG = "MULTI_TAG"
 QUESTION_LIMIT_MS = 3000  # for the clients role; a client waits no longer
 SHARE_OF_ONE = 2  # one connection may have half of what all may have
 
@@ -81,7 +89,7 @@ class Then(NamedTuple):
     note: Callable[[int], None] = _not_noted  # 1 before the draft can be seen by anybody, -1 where it is not stored
 
 
-class QuickCount(Protocol):
+class CompiledCount(Protocol):
     """Counts of compiled sends under way, in all and for each connection."""
 
     @property
@@ -121,7 +129,7 @@ class SendDesk(Answerer):
             self.decided = DecidedJournal.attach(context.board.directory, context.number)
             wanted_ring = self.decided.ring  # the one of the front before us: what it published there is looked at
             self.puts = Puts(config, context.board, context.loop, None if wanted_ring < 0 else wanted_ring)
-        self.quick: QuickCount | None = None  # usual sends, which do not come here
+        self.compiled: CompiledCount | None = None  # usual sends, which do not come here
         self._tasks: dict[Task, None] = {}  # in the order of their arrival
         self._bytes = self._ends = 0
         self._of_peer: dict[int, tuple[int, int]] = {}  # requests and bytes of those that have tasks
@@ -159,7 +167,7 @@ class SendDesk(Answerer):
 
     def _under_way(self, peer: Peer) -> tuple[int, int]:
         """Requests of a connection, and their bytes."""
-        of_peer = None if self.quick is None else self.quick.of_peer(peer)
+        of_peer = None if self.compiled is None else self.compiled.of_peer(peer)
         return self._of_peer.get(peer.number, (0, 0)) if of_peer is None else of_peer
 
     def _charge(self, peer: Peer, requests: int, size: int) -> None:
@@ -169,8 +177,8 @@ class SendDesk(Answerer):
             self._of_peer[peer.number] = has[0] + requests, has[1] + size
         else:
             self._of_peer.pop(peer.number, None)
-        if self.quick is not None:
-            self.quick.charge(peer, requests, size)
+        if self.compiled is not None:
+            self.compiled.charge(peer, requests, size)
 
     def _refusal(self, request: RemotingCommand) -> str | None:
         """rejectRequest: of what a broker refuses before it looks at it."""
@@ -347,22 +355,22 @@ class SendDesk(Answerer):
             if self.puts.pipeline.parked_puts and self.config.broker_fast_failure_enable:
                 self.puts.expire(all_of_them=self.is_store_busy())
         self._expire_questions()
-        first, quick = next(iter(self._tasks), None), self.quick
+        first, compiled = next(iter(self._tasks), None), self.compiled
         waited_ms = 0 if first is None else self._waited_ms(first)
-        if self.puts is not None and quick is not None:
-            quick.turn(wall_ms())
+        if self.puts is not None and compiled is not None:
+            compiled.turn(wall_ms())
             waited_ms = max(waited_ms, self.puts.oldest_wait_ms())
             waiting.note(self.words.writer_wait_ms, self.puts.pipeline.writer_waits_ms(time.monotonic_ns()))
-        waiting.note(self.words.sends_in_flight, len(self._tasks) + (quick.puts if quick else 0))
+        waiting.note(self.words.sends_in_flight, len(self._tasks) + (compiled.puts if compiled else 0))
         waiting.note(self.words.send_wait_ms, waited_ms)
         waiting.note(self.words.ends_in_flight, self._ends)
-        waiting.note(self.words.bytes_in_flight, self._bytes + (quick.bytes if quick else 0))
+        waiting.note(self.words.bytes_in_flight, self._bytes + (compiled.bytes if compiled else 0))
 
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is under way."""
-        is_quick_at_rest = self.quick is None or not self.quick.puts
-        return not self._tasks and is_quick_at_rest and (self.puts is None or self.puts.is_at_rest)
+        is_compiled_at_rest = self.compiled is None or not self.compiled.puts
+        return not self._tasks and is_compiled_at_rest and (self.puts is None or self.puts.is_at_rest)
 
     def _waited_ms(self, task: Task) -> int:
         return (time.monotonic_ns() - task.began_ns) // 1_000_000
@@ -377,3 +385,89 @@ class SendDesk(Answerer):
         """Release the ring and its threads, if the broker has them."""
         if self.puts is not None:
             self.puts.close()
+
+
+class TopicChecks:
+    """Checks of one front. A refusal has the fields that every answer to a send has."""
+
+    def __init__(self, desk: SendDesk) -> None:
+        self._desk = desk
+
+    def check(self, task: Task, header: SendHeader, then: Admitted) -> None:
+        """Call `then` with the header, its queue chosen, and the topic, once all is well. Raises Refused."""
+        desk, topics = self._desk, self._desk.context.tables.topics
+        checks.check_time(desk.broker, task.now_ms)
+        topic = checks.check_name(desk.broker, header, topics, desk.board.broker_permission.read())
+        config = topics.get(topic)
+        if config is not None:
+            self._go_on(task, header, config, then)
+        elif desk.is_slave:  # it makes none
+            desk.say_status(task, PutMessageStatus.SERVICE_NOT_AVAILABLE)
+        else:
+            checks.check_to_make(desk.broker, header)
+            fields = {
+                "topic": topic,
+                "defaultTopic": header.default_topic,
+                "queueNums": header.default_topic_queue_nums or 0,
+                "sysFlag": checks.unit_flag(header),
+                "remote": _producer(task),
+            }
+            desk.ask(task, "ensure_topic", topic, fields, lambda answer: self._made(task, header, answer, then))
+
+    def _made(self, task: Task, header: SendHeader, answer: Json, then: Admitted) -> None:
+        with self._desk.guarded(task, self._desk.common):
+            if "config" not in answer:
+                raise checks.topic_missing(self._desk.broker, str(header.topic))
+            self._go_on(task, header, answer["config"], then)
+
+    def _go_on(self, task: Task, header: SendHeader, topic: Json, then: Admitted) -> None:
+        """Check the queue id, draw one where it is negative, and call `then`."""
+        checks.check_queue_id(self._desk.broker, header, topic, _producer(task))
+        if header.queue_id < 0:
+            header = header._replace(queue_id=self._desk.drawn_queue(topic["writeQueueNums"]))
+        then(header, topic)
+
+
+def _producer(task: Task) -> str:
+    """Return the producer's address as Java writes it."""
+    return f"{task.peer.address.ip}:{task.peer.address.port}"
+
+
+class PutFacts:
+    """The facts; `now` returns them with the newest topics."""
+
+    def __init__(self, config: BrokerConfig, tables: Tables) -> None:
+        self._tables = tables
+        self._altered: set[str] | None = None  # topics since `now`; None: perhaps all
+        self._facts = Facts(
+            policy=POLICIES[config.compat],
+            store_host=Host(config.broker_ip1, config.listen_port),
+            cluster_name=config.broker_cluster_name,
+            region_id=config.region_id,
+            trace_on=config.trace_on,
+            message_bytes_max=config.max_message_bytes,
+            enable_lmq=config.enable_lmq,
+            enable_multi_dispatch=config.enable_multi_dispatch,
+            enabled_append_prop_crc=config.enabled_append_prop_crc,
+            delay_level_max=len(levels_ms(config.message_delay_level)),
+        )
+        tables.follow(self._changed)
+
+    def _changed(self, table: str, name: str | None) -> None:
+        if table == TOPICS and name is None:
+            self._altered = None
+        elif table == TOPICS and name is not None and self._altered is not None:
+            self._altered.add(name)
+
+    def now(self) -> Facts:
+        """Return the facts with the special topics; of very many topics only changed ones are looked at."""
+        if self._altered is None or self._altered:
+            topics, facts = self._tables.topics, self._facts
+            names, self._altered = self._altered, set()
+            looked = topics if names is None else {name: topics[name] for name in names if name in topics}
+            multi_tag = {name for name, topic in looked.items() if topic.get("topicFilterType") == MULTI_TAG}
+            batch = broker_tables.batch_topics({broker_tables.TOPIC_TABLE: looked}, TOPICS)
+            gone = names if names is not None else facts.batch_topics | facts.multi_tag_topics
+            batch, multi = facts.batch_topics - gone | batch, facts.multi_tag_topics - gone | multi_tag
+            self._facts = replace(facts, batch_topics=batch, multi_tag_topics=multi)
+        return self._facts

@@ -14,7 +14,7 @@ from engine.board.cursors import Board, BrokerState
 from engine.board.latencies import BLOCK_WORDS
 from engine.front.frames.answer_forms import forms_of
 from engine.front.frames.send_words import AskedWord, BlockWord, Hole, Unusual
-from engine.front.sends.usual_sends import Limits, UnderWay, UsualSends
+from engine.front.sends.compiled_sends import Limits, SendKernels, UnderWay
 from engine.producer.pipeline_kernel import DONE_WORDS, SENT_WORDS, StateWord
 from engine.protocol.ha.policy import PutPolicy
 from engine.protocol.remoting.answers import Answerer, Refused
@@ -83,7 +83,7 @@ class Bed:
         )
         self.buffer = np.zeros(BUFFER_BYTES, np.uint8)
         self.forms = forms_of(answer_maker(compat), {0: 0})
-        self.sends = UsualSends(
+        self.sends = SendKernels(
             self.facts,
             PutPolicy(1, False, False),
             self.board,

@@ -1,0 +1,861 @@
+"""Usual sends from a receive buffer into the front's ring, compiled: one call for all whole frames that have come.
+
+Implements: SendMessageRequestHeaderV2.decode, SendMessageProcessor.sendMessage, sendBatchMessage, MessageExtEncoder,
+    MessageDecoder.string2messageProperties, messageProperties2String, HashMap (spec: remoting, 2 and 7; store-formats)
+From the header (codes 10, 310 and 320) over the properties and the parts that sends of one message and of several
+share to batches, one piece to the writer, and to the loop over frames. What comes out is byte for byte what
+`store.put.request`, `store.put.draft`, `store.put.batch` and `engine.rings` make. A frame that is unusual in anything
+is left where it is, and nothing is changed: Python takes it. Lengths are a client's word: each is compared with what is
+there before a byte is read. `take_sends`, at the end, is what Python calls: whoever wants to know what happens begins
+there.
+Java lists a table of 2^n buckets from the first to the last, each in order of insertion; it doubles when it is three
+quarters full.
+"""
+
+# mypy: disable-error-code="no-any-return,return-value"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.board.cursors import BrokerState
+from engine.front.frames.header_kernel import (
+    FIELD_WORDS,
+    NO_NUMBER,
+    UNKNOWN,
+    Fields,
+    FormWord,
+    HeaderWord,
+    int_of,
+    read_fields,
+    spelled,
+    whole_number,
+)
+from engine.front.frames.send_words import (
+    ASKED_WORDS,
+    FIELDS,
+    HEADER_WORDS,
+    OWN_MAX,
+    PEER_WORDS,
+    PROPERTIES_MAX,
+    PROPERTY_WORDS,
+    RECORDS_MAX,
+    RULES_WORDS,
+    TOPIC_WORDS,
+    UNIQUE_KEY_BYTES,
+    AnswerForm,
+    AskedWord,
+    BlockWord,
+    Field,
+    PeerWord,
+    PropertyWord,
+    RulesWord,
+    SaidWord,
+    ScratchWord,
+    TopicWord,
+    Unusual,
+)
+from engine.producer.pipeline_kernel import SENT_WORDS, SentWord, StateWord
+from engine.protocol.remoting.codes import RequestCode
+from engine.protocol.remoting.frame import FRAME_BYTES_MAX, LENGTH_BYTES, ONEWAY_FLAG, Serialize
+from engine.protocol.store.retention import DiskState
+from engine.rings.payload import COMPOSED, HEAD_WORDS, PayloadFlag, PayloadWord
+from ipc.arrays import Bytes, Words
+from ipc.compiled.atomics import load_acquire, monotonic_ns, ring, store_release
+from ipc.compiled.crc import crc32
+from ipc.compiled.kernels import bare_kernel, kernel
+from ipc.compiled.memory import (
+    bytes_at,
+    carray,
+    copy_bytes,
+    load_be16,
+    load_be32,
+    store_be16,
+    store_be32,
+    store_be64,
+    words_at,
+)
+from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, LocalWord, describe, room_at
+from store.message.properties import (
+    CLUSTER,
+    INNER_PREFIX,
+    MAX_PROPERTIES_BYTES,
+    MSG_REGION,
+    NAME_SEPARATOR,
+    PAIR_SEPARATOR,
+    TRACE_ON,
+    UNIQ_KEY,
+    WAIT,
+    java_hash,
+)
+from store.message.record import (
+    BODY_CRC_AT,
+    BORN_HOST_AT,
+    BORN_TIMESTAMP_AT,
+    COMPRESSION_MASK,
+    CRC_MASK,
+    FAMILIES,
+    FLAG_AT,
+    MAGIC_AT,
+    MAGIC_V1,
+    MAX_RECORD_OVERHEAD_BYTES,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
+    SysFlag,
+    store_host_at,
+    store_timestamp_at,
+)
+from store.put.batch import ITEM_HEAD
+from store.put.request import POLICY_PROPERTIES
+
+# headers
+
+SEND_MESSAGE, SEND_MESSAGE_V2 = int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_MESSAGE_V2)
+SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
+LONG_NAMES = (  # SendMessageRequestHeader's, in the order of Field
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
+    "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch", "brokerName",
+)  # fmt: skip
+IGNORED_NAMES = ("bname", "oway")  # RpcRequestHeader's that a broker does not look at
+LONG_BYTES, LONG_ENDS = spelled((*LONG_NAMES, *IGNORED_NAMES))
+FORM = np.zeros(len(FormWord), np.int64)
+FORM[FormWord.FIELDS] = FORM[FormWord.LETTERS] = FIELDS
+FORM[FormWord.TEXT], FORM[FormWord.OTHERS] = Field.PROPERTIES, UNKNOWN
+
+
+@bare_kernel
+def read_header(data: Bytes, at: int, end: int, is_json: bool, header: Words, text: Bytes) -> int:
+    """The header at data[at:end] into `header`, its properties into `text`; 0, or why it is unusual."""
+    if not read_fields(data, at, end, is_json, Fields(FORM, LONG_BYTES, LONG_ENDS), header, text):
+        return Unusual.HEADER
+    code = header[HeaderWord.CODE]
+    if code in (SEND_MESSAGE_V2, SEND_BATCH):
+        return Unusual.FIELDS if header[HeaderWord.LONG_NAMES] else 0
+    if code == SEND_MESSAGE:
+        return Unusual.FIELDS if header[HeaderWord.LETTERS] else 0
+    return Unusual.CODE
+
+
+# properties
+
+NAME_END, PAIR_END = ord(NAME_SEPARATOR), ord(PAIR_SEPARATOR)
+BUCKET_ENTRIES_MAX, TREE_CAPACITY_MIN = 8, 64  # more in one, and Java's map does something else
+ENTRIES_MAX = PROPERTIES_MAX + OWN_MAX
+INDEX_BITS = 8
+INDEX_MASK = (1 << INDEX_BITS) - 1
+# Names by hash: where another name has the same one, it is unusual, too.
+REFUSED_HASHES = np.array(
+    [java_hash(name) for name in sorted((POLICY_PROPERTIES | {CLUSTER, MSG_REGION, TRACE_ON}) - {WAIT})], np.int64
+)
+PREFIX_BYTES = 3
+INNER_START = tuple(INNER_PREFIX.encode()[:PREFIX_BYTES])
+TIMER_START = tuple(b"TIM")
+WAIT_NAME, UNIQUE_NAME = (np.frombuffer(name.encode(), np.uint8).copy() for name in (WAIT, UNIQ_KEY))
+WAIT_HASH, UNIQUE_HASH = java_hash(WAIT), java_hash(UNIQ_KEY)
+TRUE, FALSE = (np.frombuffer(text, np.uint8).copy() for text in (b"true", b"false"))
+
+
+@bare_kernel
+def is_utf8(data: Bytes, at: int, count: int) -> bool:
+    """Whether these bytes are UTF-8 without surrogates, in its shortest form."""
+    end = at + count
+    while at < end:
+        byte = np.int64(data[at])
+        at += 1
+        if byte < 0x80:
+            continue
+        if 0xC2 <= byte < 0xE0:
+            more, low, high = 1, 0x80, 0xBF
+        elif 0xE0 <= byte < 0xF0:
+            more, low, high = 2, 0xA0 if byte == 0xE0 else 0x80, 0x9F if byte == 0xED else 0xBF
+        elif 0xF0 <= byte < 0xF5:
+            more, low, high = 3, 0x90 if byte == 0xF0 else 0x80, 0x8F if byte == 0xF4 else 0xBF
+        else:
+            return False
+        if end - at < more or not low <= data[at] <= high:
+            return False
+        for k in range(1, more):
+            if not 0x80 <= data[at + k] <= 0xBF:
+                return False
+        at += more
+    return True
+
+
+@bare_kernel
+def equals(data: Bytes, at: int, count: int, name: Bytes) -> bool:
+    """Whether `count` bytes are that name."""
+    if count != name.size:
+        return False
+    for k in range(count):
+        if data[at + k] != name[k]:
+            return False
+    return True
+
+
+@bare_kernel
+def _name_end(text: Bytes, at: int, end: int, entries: Words, entry: int) -> int:
+    """Return where the name at `at` ends, and hash it into its entry; -1 for an invalid one."""
+    value = np.int64(0)
+    first = at
+    while at < end:
+        byte = np.int64(text[at])
+        if byte == NAME_END:
+            entries[entry + PropertyWord.AT], entries[entry + PropertyWord.NAME_BYTES] = first, at - first
+            signed = (value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
+            entries[entry + PropertyWord.HASH] = signed
+            return at if at > first else -1
+        if byte == PAIR_END or byte >= 0x80:
+            return -1
+        value = value * 31 + byte & 0xFFFFFFFF
+        at += 1
+    return -1
+
+
+@bare_kernel
+def _is_refused(text: Bytes, entries: Words, entry: int) -> bool:
+    """Whether a broker does more about such a property than to keep it."""
+    value = entries[entry + PropertyWord.HASH]
+    for k in range(REFUSED_HASHES.size):
+        if REFUSED_HASHES[k] == value:
+            return True
+    if entries[entry + PropertyWord.NAME_BYTES] < PREFIX_BYTES:
+        return False
+    at = entries[entry + PropertyWord.AT]
+    first, second, third = text[at], text[at + 1], text[at + 2]
+    if first == INNER_START[0] and second == INNER_START[1] and third == INNER_START[2]:
+        return True
+    return first == TIMER_START[0] and second == TIMER_START[1] and third == TIMER_START[2]
+
+
+@bare_kernel
+def _is_repeated(entries: Words, entry: int) -> bool:
+    """Whether an earlier name has this one's hash, as the same name would."""
+    value = entries[entry + PropertyWord.HASH]
+    for k in range(PropertyWord.HASH, entry, PROPERTY_WORDS):
+        if entries[k] == value:
+            return True
+    return False
+
+
+@bare_kernel
+def _note(text: Bytes, entries: Words, number: int, state: Words) -> bool:
+    """Look at WAIT and UNIQ_KEY; False where they are not as clients write them."""
+    entry = number * PROPERTY_WORDS
+    at, name_bytes = entries[entry + PropertyWord.AT], entries[entry + PropertyWord.NAME_BYTES]
+    value_at, value_bytes = at + name_bytes + 1, entries[entry + PropertyWord.BYTES] - name_bytes - 1
+    value_hash = entries[entry + PropertyWord.HASH]
+    if value_hash == WAIT_HASH and equals(text, at, name_bytes, WAIT_NAME):
+        state[SaidWord.WAIT_INDEX] = number
+        state[SaidWord.WAITS] = equals(text, value_at, value_bytes, TRUE)
+        return state[SaidWord.WAITS] != 0 or equals(text, value_at, value_bytes, FALSE)
+    if value_hash == UNIQUE_HASH and equals(text, at, name_bytes, UNIQUE_NAME):
+        state[SaidWord.UNIQUE_AT], state[SaidWord.UNIQUE_BYTES] = value_at, value_bytes
+        if value_bytes > UNIQUE_KEY_BYTES:
+            return False
+        for k in range(value_at, value_at + value_bytes):
+            if not 0x20 < text[k] < 0x7F or text[k] == ord('"') or text[k] == ord("\\"):
+                return False
+    return True
+
+
+@bare_kernel
+def read_properties(text: Bytes, count: int, entries: Words, state: Words) -> bool:
+    """The properties in text[:count] into `entries` and `state`; False where they are not plain."""
+    at, number, bits = np.int64(0), np.int64(0), np.int64(0)
+    state[SaidWord.WAIT_INDEX], state[SaidWord.WAITS] = -1, 1
+    state[SaidWord.UNIQUE_AT] = state[SaidWord.UNIQUE_BYTES] = 0
+    while at < count:
+        entry = number * PROPERTY_WORDS
+        if number >= PROPERTIES_MAX:
+            return False
+        end = _name_end(text, at, count, entries, entry)
+        if end < 0 or _is_refused(text, entries, entry) or _is_repeated(entries, entry):
+            return False
+        value_at = end + 1
+        end = value_at
+        while end < count and text[end] != PAIR_END:
+            if text[end] == NAME_END:
+                return False
+            bits |= np.int64(text[end])
+            end += 1
+        if end == value_at:
+            return False
+        entries[entry + PropertyWord.BYTES] = end - at
+        if not _note(text, entries, number, state):
+            return False
+        number += 1
+        at = end + 1
+    state[SaidWord.COUNT] = number
+    return bits < 0x80 or is_utf8(text, 0, count)
+
+
+@bare_kernel
+def _may_be_tree(entries: Words, count: int, capacity: int) -> bool:
+    """Whether so many may meet in a bucket that Java's map does not only append to it."""
+    mask = min(capacity, TREE_CAPACITY_MIN) - 1
+    for k in range(count):
+        met, own = 0, _spread(entries[k * PROPERTY_WORDS + PropertyWord.HASH]) & mask
+        for other in range(count):
+            met += _spread(entries[other * PROPERTY_WORDS + PropertyWord.HASH]) & mask == own
+        if met >= BUCKET_ENTRIES_MAX:
+            return True
+    return False
+
+
+@bare_kernel
+def _spread(value: int) -> int:
+    """Spread a hash as Java's HashMap.hash does."""
+    code = value & 0xFFFFFFFF
+    return code ^ (code >> 16)
+
+
+@bare_kernel
+def order_properties(entries: Words, state: Words, rules: Words, order: Words, keeps_wait: bool) -> bool:
+    """The broker's own behind the client's, all in Java's order; False where that is unusual."""
+    count, capacity, bytes_of_all = state[SaidWord.COUNT], rules[RulesWord.MAP_CAPACITY], np.int64(0)
+    for k in range(rules[RulesWord.OWN_PROPERTIES] * PROPERTY_WORDS):
+        entries[count * PROPERTY_WORDS + k] = rules[RulesWord.OWN_FIRST + k]
+    count += rules[RulesWord.OWN_PROPERTIES]
+    if count >= BUCKET_ENTRIES_MAX and _may_be_tree(entries, count, capacity):
+        return False
+    while count * 4 > capacity * 3:
+        capacity *= 2
+    without = state[SaidWord.WAIT_INDEX] if rules[RulesWord.REMOVES_WAIT] and not keeps_wait else -1
+    listed = np.int64(0)
+    for number in range(count):
+        if number == without:
+            continue
+        entry = number * PROPERTY_WORDS
+        bytes_of_all += entries[entry + PropertyWord.BYTES] + 1
+        key = (_spread(entries[entry + PropertyWord.HASH]) & (capacity - 1)) << INDEX_BITS | number
+        at = listed
+        while at > 0 and order[at - 1] > key:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = key
+        listed += 1
+    state[SaidWord.OUT_BYTES] = bytes_of_all if rules[RulesWord.TRAILING] else bytes_of_all - 1
+    order[listed] = -1
+    return True
+
+
+@bare_kernel
+def write_properties(
+    data: Bytes, at: int, text: Bytes, own_text: Bytes, entries: Words, state: Words, rules: Words, order: Words
+) -> None:
+    """The property string of state[SaidWord.OUT_BYTES] bytes to data[at:]."""
+    end, k = at + state[SaidWord.OUT_BYTES], 0
+    while order[k] >= 0:
+        number = order[k] & INDEX_MASK
+        entry = number * PROPERTY_WORDS
+        source, count = entries[entry + PropertyWord.AT], entries[entry + PropertyWord.BYTES]
+        if number < state[SaidWord.COUNT]:
+            copy_bytes(data, at, text, source, count)
+        else:
+            copy_bytes(data, at, own_text, source, count)
+        at += count
+        if at < end:
+            data[at] = PAIR_END
+            at += 1
+        k += 1
+
+
+# parts that sends of one message and of several share
+
+LOCAL_WORDS, STATE_WORDS = len(LocalWord), len(StateWord)
+TEXT_BYTES = 32 * 1024
+SAID_AT, ENTRIES_AT, ORDER_AT, SCRATCH_WORDS = (
+    int(word) for word in (ScratchWord.STATE, ScratchWord.ENTRIES, ScratchWord.ORDER, ScratchWord.END)
+)
+USUAL_FLAGS = int(SysFlag.COMPRESSED) | COMPRESSION_MASK
+HIDDEN_MAGIC = MAGIC_V1 ^ 0xFFFFFFFF
+FAMILY = FAMILIES[0]  # IPv4 hosts
+BODY_AT, BODY_LENGTH_AT = FAMILY.body_at, FAMILY.body_length_at
+STORE_TIME_AT, STORE_HOST_AT = store_timestamp_at(0), store_host_at(0)
+RECONSUME_AT = STORE_HOST_AT + 8
+PREPARED_AT = RECONSUME_AT + 4
+REQUIRED_WORDS = Field.FLAG + 1
+LONG_DIGITS = 18
+assert PREPARED_AT + 8 == BODY_LENGTH_AT
+
+
+class Send(NamedTuple):
+    """A send that is usual so far: its frame, whose body is frame[body:end], and the row of its connection."""
+
+    frame: Bytes
+    body: int
+    end: int
+    is_json: bool
+    peers: Words
+    peer_row: int
+    now_ns: int
+
+
+class Own(NamedTuple):
+    """What a record does not share with others of its frame: frame[body:body + body_bytes] is its body."""
+
+    length: int
+    magic: int
+    flag: int
+    body: int
+    body_bytes: int
+
+
+class Entered(NamedTuple):
+    """What a send puts: `length` bytes of records in the log, `taken` bytes in the ring from `position` on."""
+
+    in_sync: int  # slaves, when it was taken
+    form: int  # of its answer
+    records: int
+    length: int
+    position: int
+    taken: int
+    slot: int
+
+
+@kernel
+def _row_of_topic(block: Words, data: Bytes, at: int, count: int) -> int:
+    """Return the topic's row in the table, or -1."""
+    rows = block[BlockWord.TOPICS]
+    topics = carray(words_at(block[BlockWord.TOPICS_AT]), (rows * TOPIC_WORDS,))
+    names = carray(bytes_at(block[BlockWord.NAMES_AT]), (block[BlockWord.NAMES_BYTES],))
+    value = block[BlockWord.SEED]
+    for k in range(at, at + count):
+        value = (value ^ np.int64(data[k])) * 0x100000001B3
+    row = (value ^ value >> 29) & (rows - 1)
+    for _ in range(rows):
+        begin = row * TOPIC_WORDS
+        if topics[begin + TopicWord.NAME_BYTES] == 0:
+            return -1
+        if topics[begin + TopicWord.NAME_BYTES] == count:
+            name, k = topics[begin + TopicWord.NAME_AT], 0
+            while k < count and names[name + k] == data[at + k]:
+                k += 1
+            if k == count:
+                return begin
+        row = row + 1 & rows - 1
+    return -1
+
+
+@bare_kernel
+def number_at(data: Bytes, header: Words, field: int, missing: int) -> int:
+    """Return a field's number; `missing` without the field, NO_NUMBER where it is invalid."""
+    place = HeaderWord.FIELDS + field * FIELD_WORDS
+    return int_of(data, header[place], header[place + 1]) if header[place + 1] >= 0 else missing
+
+
+@bare_kernel
+def _is_truth(data: Bytes, header: Words, field: int, only_false: bool) -> bool:
+    """Whether the field is missing, or says false, or may be true and says that."""
+    place = HeaderWord.FIELDS + field * FIELD_WORDS
+    at, count = header[place], header[place + 1]
+    return count < 0 or equals(data, at, count, FALSE) or (not only_false and equals(data, at, count, TRUE))
+
+
+@bare_kernel
+def _is_true(data: Bytes, header: Words, field: int) -> bool:
+    place = HeaderWord.FIELDS + field * FIELD_WORDS
+    return header[place + 1] >= 0 and equals(data, header[place], header[place + 1], TRUE)
+
+
+@bare_kernel
+def look_at_fields(data: Bytes, header: Words, is_batch: bool) -> int:
+    """0, or why the header's fields are unusual, but for topic and queue."""
+    for field in range(REQUIRED_WORDS):
+        if header[HeaderWord.FIELDS + field * FIELD_WORDS + 1] <= 0:
+            return Unusual.FIELDS
+    if header[HeaderWord.FLAG] != 0 and header[HeaderWord.FLAG] != ONEWAY_FLAG:
+        return Unusual.HEADER
+    flags = number_at(data, header, Field.SYS_FLAG, 0)
+    if flags < 0 or flags & ~USUAL_FLAGS != 0:
+        return Unusual.FIELDS
+    times = number_at(data, header, Field.RECONSUME_TIMES, 0)
+    most = number_at(data, header, Field.MAX_RECONSUME_TIMES, 0)
+    if times < 0 or most == NO_NUMBER or number_at(data, header, Field.DEFAULT_QUEUES, 0) == NO_NUMBER:
+        return Unusual.FIELDS
+    if number_at(data, header, Field.FLAG, 0) == NO_NUMBER:
+        return Unusual.FIELDS
+    if not _is_truth(data, header, Field.UNIT_MODE, False) or _is_true(data, header, Field.BATCH) != is_batch:
+        return Unusual.FIELDS
+    return 0 if is_batch or _is_truth(data, header, Field.BATCH, True) else Unusual.FIELDS
+
+
+@kernel
+def slot_of(block: Words, data: Bytes, header: Words) -> int:
+    """The slot of the queue that a header names, or why it is unusual."""
+    place = HeaderWord.FIELDS + Field.TOPIC * FIELD_WORDS
+    row = _row_of_topic(block, data, header[place], header[place + 1])
+    if row < 0:
+        return Unusual.TOPIC
+    topics = carray(words_at(block[BlockWord.TOPICS_AT]), (block[BlockWord.TOPICS] * TOPIC_WORDS,))
+    queue_id = number_at(data, header, Field.QUEUE_ID, -1)
+    if not 0 <= queue_id < topics[row + TopicWord.QUEUES]:
+        return Unusual.QUEUE
+    slots = carray(words_at(block[BlockWord.SLOTS_AT]), (block[BlockWord.SLOTS],))
+    slot = slots[topics[row + TopicWord.SLOTS_AT] + queue_id]
+    return slot if slot >= 0 else Unusual.QUEUE
+
+
+@bare_kernel
+def has_room(block: Words, state: Words, local: Words, peers: Words, peer_row: int, count: int) -> bool:
+    """Whether one more may be under way: in all, for its connection, and for the places of those that are."""
+    tail = local[LocalWord.TAIL]
+    under_way = tail - state[StateWord.ANSWERED]
+    if under_way >= block[BlockWord.PUTS_MAX] or under_way >= block[BlockWord.ROWS]:
+        return False
+    if tail - state[StateWord.KEPT] >= block[BlockWord.DESCRIPTORS]:
+        return False
+    if peers[peer_row + PeerWord.PUTS] >= block[BlockWord.PEER_PUTS_MAX]:
+        return False
+    if peers[peer_row + PeerWord.BYTES] + count > block[BlockWord.PEER_BYTES_MAX]:
+        return False
+    return state[StateWord.BYTES] + count <= block[BlockWord.BYTES_MAX]
+
+
+@kernel
+def place_for(block: Words, peers: Words, peer_row: int, waits: int, in_sync: int, length: int, taken: int) -> int:
+    """Return where in the ring so many bytes go, which make `length` in the log; or why they are unusual."""
+    if waits and in_sync < block[BlockWord.IN_SYNC_MIN]:
+        return Unusual.NOW
+    state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
+    local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
+    if not has_room(block, state, local, peers, peer_row, length):
+        return Unusual.ROOM
+    control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))
+    words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
+    size = block[BlockWord.DATA_BYTES]
+    position = room_at(control, words, size, local[LocalWord.TAIL], local[LocalWord.POSITION], taken)
+    return position if position >= 0 else Unusual.ROOM
+
+
+@bare_kernel
+def write_record(data: Bytes, at: int, own: Own, send: Send, header: Words, store_host: int) -> int:
+    """Write all of a record to data[at:] except its properties; return where these go."""
+    frame, peers, peer_row = send.frame, send.peers, send.peer_row
+    store_be32(data, at, own.length)
+    store_be32(data, at + MAGIC_AT, own.magic)
+    store_be32(data, at + BODY_CRC_AT, crc32(frame, own.body, own.body_bytes) & CRC_MASK)
+    store_be32(data, at + QUEUE_ID_AT, number_at(frame, header, Field.QUEUE_ID, 0))
+    store_be32(data, at + FLAG_AT, own.flag)
+    store_be64(data, at + QUEUE_OFFSET_AT, 0)
+    store_be64(data, at + PHYSICAL_OFFSET_AT, 0)
+    store_be32(data, at + SYS_FLAG_AT, number_at(frame, header, Field.SYS_FLAG, 0))
+    born = HeaderWord.FIELDS + Field.BORN_MS * FIELD_WORDS
+    store_be64(data, at + BORN_TIMESTAMP_AT, whole_number(frame, header[born], header[born + 1], LONG_DIGITS))
+    store_be32(data, at + BORN_HOST_AT, peers[peer_row + PeerWord.ADDRESS])
+    store_be32(data, at + BORN_HOST_AT + 4, peers[peer_row + PeerWord.PORT])
+    store_be64(data, at + STORE_TIME_AT, 0)
+    store_be64(data, at + STORE_HOST_AT, store_host)
+    store_be32(data, at + RECONSUME_AT, number_at(frame, header, Field.RECONSUME_TIMES, 0))
+    store_be64(data, at + PREPARED_AT, 0)
+    store_be32(data, at + BODY_LENGTH_AT, own.body_bytes)
+    copy_bytes(data, at + BODY_AT, frame, own.body, own.body_bytes)
+    at += BODY_AT + own.body_bytes
+    topic = HeaderWord.FIELDS + Field.TOPIC * FIELD_WORDS
+    data[at] = header[topic + 1]
+    copy_bytes(data, at + 1, frame, header[topic], header[topic + 1])
+    return at + 1 + header[topic + 1]
+
+
+@kernel
+def _note_put(block: Words, number: int, waits: int, header: Words, send: Send, entered: Entered) -> None:
+    """Fill the rows of what is published next."""
+    peers, peer_row, length = send.peers, send.peer_row, entered.length
+    rows = block[BlockWord.ROWS]
+    at = number % rows * SENT_WORDS
+    table = carray(words_at(block[BlockWord.TABLE_AT]), (rows * SENT_WORDS,))
+    table[at + SentWord.LENGTH], table[at + SentWord.WAITS] = length, waits
+    table[at + SentWord.IN_SYNC_SLAVES], table[at + SentWord.BEGAN_NS] = entered.in_sync, send.now_ns
+    table[at + SentWord.END_OFFSET], table[at + SentWord.BYTES] = 0, length
+    state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
+    state[StateWord.BYTES] += length
+    at = number % rows * ASKED_WORDS
+    asked = carray(words_at(block[BlockWord.ASKED_AT]), (rows * ASKED_WORDS,))
+    asked[at + AskedWord.NUMBER], asked[at + AskedWord.OPAQUE] = number, header[HeaderWord.OPAQUE]
+    asked[at + AskedWord.PEER], asked[at + AskedWord.PEER_NUMBER] = peer_row, peers[peer_row + PeerWord.NUMBER]
+    asked[at + AskedWord.FORM] = entered.form if header[HeaderWord.FLAG] == 0 else AnswerForm.NONE
+    asked[at + AskedWord.QUEUE_ID] = number_at(send.frame, header, Field.QUEUE_ID, 0)
+    asked[at + AskedWord.BYTES], asked[at + AskedWord.RECORDS] = length, entered.records
+    asked[at + AskedWord.UNIQUE_BYTES] = 0
+    peers[peer_row + PeerWord.PUTS] += 1
+    peers[peer_row + PeerWord.BYTES] += length
+    block[BlockWord.UNDER_WAY] += 1
+    block[BlockWord.BYTES_UNDER_WAY] += length
+
+
+@kernel
+def _keep_unique(block: Words, number: int, text: Bytes, at: int, count: int) -> None:
+    """The message's unique key, of which 5.x makes the answer's transactionId."""
+    rows = block[BlockWord.ROWS]
+    asked = carray(words_at(block[BlockWord.ASKED_AT]), (rows * ASKED_WORDS,))
+    asked[number % rows * ASKED_WORDS + AskedWord.UNIQUE_BYTES] = count
+    keys = carray(bytes_at(block[BlockWord.UNIQUE_AT]), (rows * UNIQUE_KEY_BYTES,))
+    copy_bytes(keys, number % rows * UNIQUE_KEY_BYTES, text, at, count)
+
+
+@kernel
+def enter(block: Words, said: Words, header: Words, send: Send, entered: Entered) -> None:
+    """Describe what was written where `place_for` said, as the next in the ring."""
+    local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
+    words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
+    text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))
+    number, position, taken = local[LocalWord.TAIL], entered.position, entered.taken
+    _note_put(block, number, said[SaidWord.WAITS], header, send, entered)
+    _keep_unique(block, number, text, said[SaidWord.UNIQUE_AT], said[SaidWord.UNIQUE_BYTES])
+    describe(words, number, position, taken, entered.slot)
+    local[LocalWord.POSITION], local[LocalWord.TAIL] = position + taken, number + 1
+
+
+# batches
+
+ITEM_HEAD_BYTES, ITEM_FLAG_AT, ITEM_BODY_AT = ITEM_HEAD.size, 12, 16
+PAYLOAD_HEAD_BYTES = (HEAD_WORDS + 1) * 8  # and the one part's length
+PART_AT = HEAD_WORDS * 8
+FLAGS = int(PayloadFlag.IS_COUNTED | PayloadFlag.OTHERS_COUNT)
+
+
+@bare_kernel
+def _separators(frame: Bytes, at: int, count: int) -> int:
+    """Return how many separators stand between a message's own properties and the common ones."""
+    return 1 if count > 0 and frame[at + count - 1] != PAIR_END else 0
+
+
+@bare_kernel
+def _measure(frame: Bytes, at: int, end: int, lengths: Words, first: int, fixed: int, shared: int) -> int:
+    """Count the messages in frame[at:end], and note their records' lengths from lengths[first] on; -1: unusual."""
+    count = np.int64(0)
+    while at < end:
+        if count >= RECORDS_MAX or end - at < ITEM_HEAD_BYTES:
+            return -1
+        body_bytes = load_be32(frame, at + ITEM_BODY_AT)
+        at += ITEM_HEAD_BYTES
+        if not 0 < body_bytes <= end - at - 2:
+            return -1
+        at += body_bytes
+        own = load_be16(frame, at)
+        at += 2
+        if not 0 <= own <= end - at:
+            return -1
+        own_bytes = own + _separators(frame, at, own) + shared
+        if own_bytes > MAX_PROPERTIES_BYTES:
+            return -1
+        lengths[first + count] = fixed + body_bytes + own_bytes
+        count += 1
+        at += own
+    return count
+
+
+@kernel
+def _write_records(block: Words, data: Bytes, to: int, send: Send, lengths: Words, first: int) -> None:
+    """The records one behind the other to data[to:]."""
+    frame, at, end = send.frame, send.body, send.end
+    scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
+    header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]
+    rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
+    text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))
+    own_text = carray(bytes_at(block[BlockWord.OWN_TEXT_AT]), (block[BlockWord.OWN_TEXT_BYTES],))
+    shared, shared_at, host = said[SaidWord.OUT_BYTES], np.int64(-1), block[BlockWord.STORE_HOST]
+    while at < end:
+        flag, body_bytes = load_be32(frame, at + ITEM_FLAG_AT), load_be32(frame, at + ITEM_BODY_AT)
+        at += ITEM_HEAD_BYTES
+        length = lengths[first]
+        after = write_record(data, to, Own(length, MAGIC_V1, flag, at, body_bytes), send, header, host)
+        at += body_bytes
+        own = load_be16(frame, at)
+        at += 2
+        between = _separators(frame, at, own)
+        store_be16(data, after, own + between + shared)
+        copy_bytes(data, after + 2, frame, at, own)
+        after += 2 + own
+        if between:
+            data[after] = PAIR_END
+            after += 1
+        if shared_at < 0:
+            shared_at = after
+            entries, order = scratch[ENTRIES_AT:ORDER_AT], scratch[ORDER_AT:]
+            write_properties(data, after, text, own_text, entries, said, rules, order)
+        else:
+            copy_bytes(data, after, data, shared_at, shared)
+        at, to, first = at + own, to + length, first + 1
+
+
+@bare_kernel
+def _write_head(data: Bytes, at: int, records: int, length: int, bytes_max: int) -> None:
+    """Write the head of a batch's payload, which the writer reads."""
+    for word in range(HEAD_WORDS):
+        store_be64(data, at + word * 8, 0)
+    store_be64(data, at + PayloadWord.FLAGS * 8, FLAGS)
+    store_be64(data, at + PayloadWord.STEP * 8, 1)
+    store_be64(data, at + PayloadWord.RECORDS * 8, records)
+    store_be64(data, at + PayloadWord.BYTES_MAX * 8, bytes_max)
+    store_be64(data, at + PayloadWord.PARTS * 8, 1)
+    store_be64(data, at + PART_AT, length)
+
+
+@kernel
+def put_batch(block: Words, send: Send, slot: int) -> int:
+    """The messages in a frame's body into the ring; 0, or why they are unusual."""
+    body, end, peers, peer_row = send.body, send.end, send.peers, send.peer_row
+    scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
+    header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]
+    rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
+    local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
+    lengths = carray(words_at(block[BlockWord.LENGTHS_AT]), (block[BlockWord.ROWS] * RECORDS_MAX,))
+    number, shared, most = local[LocalWord.TAIL], said[SaidWord.OUT_BYTES], rules[RulesWord.BODY_BYTES_MAX]
+    if end - body > most or shared > MAX_PROPERTIES_BYTES:
+        return Unusual.SIZE
+    state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
+    if not has_room(block, state, local, peers, peer_row, end - body):  # the row of `number` may be another's still
+        return Unusual.ROOM
+    first = number % block[BlockWord.ROWS] * RECORDS_MAX
+    fixed = BODY_AT + 1 + header[HeaderWord.FIELDS + Field.TOPIC * FIELD_WORDS + 1] + 2
+    records, length = _measure(send.frame, body, end, lengths, first, fixed, shared), np.int64(0)
+    for k in range(records):
+        length += lengths[first + k]
+    if records < 2 or length + PAYLOAD_HEAD_BYTES > block[BlockWord.RECORD_BYTES_MAX]:
+        return Unusual.SIZE
+    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
+    in_sync = load_acquire(counters, block[BlockWord.IN_SYNC_SLAVES])
+    taken = PAYLOAD_HEAD_BYTES + length
+    position = place_for(block, peers, peer_row, said[SaidWord.WAITS], in_sync, length, taken)
+    if position < 0:
+        return position
+    data = carray(bytes_at(block[BlockWord.DATA_AT]), (block[BlockWord.DATA_BYTES],))
+    to = position % data.size
+    _write_head(data, to, records, length, most + MAX_RECORD_OVERHEAD_BYTES)
+    _write_records(block, data, to + PAYLOAD_HEAD_BYTES, send, lengths, first)
+    form = AnswerForm.JSON if send.is_json else AnswerForm.ROCKETMQ
+    if said[SaidWord.UNIQUE_BYTES] == 0:
+        form = AnswerForm.KEYLESS_JSON if send.is_json else AnswerForm.KEYLESS_ROCKETMQ
+    entered = Entered(in_sync, form, records, int(length), position, int(taken), slot | COMPOSED)
+    enter(block, said, header, send, entered)
+    return 0
+
+
+# frames
+
+HEADER_MASK = 0xFFFFFF
+
+
+@kernel
+def _properties(block: Words, header: Words, scratch: Words, text: Bytes, is_batch: bool) -> bool:
+    """Read the properties into the scratch; False where they are unusual."""
+    rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
+    entries, state = scratch[ENTRIES_AT:ORDER_AT], scratch[SAID_AT:ENTRIES_AT]
+    count = header[HeaderWord.TEXT_BYTES]
+    if not read_properties(text, count, entries, state):
+        return False
+    if rules[RulesWord.NEEDS_UNIQUE_KEY] and state[SaidWord.UNIQUE_BYTES] == 0 and not is_batch:
+        return False
+    return order_properties(entries, state, rules, scratch[ORDER_AT:], is_batch)
+
+
+@kernel
+def _put(block: Words, frame: Bytes, at: int, end: int, peers: Words, peer_row: int, now_ns: int) -> int:
+    """The frame at frame[at:end], without its length, into the ring; 0, or why it is unusual."""
+    word = load_be32(frame, at)
+    kind, header_at = word >> 24, at + LENGTH_BYTES
+    body = header_at + (word & HEADER_MASK)
+    if (kind != Serialize.JSON and kind != Serialize.ROCKETMQ) or body > end:
+        return Unusual.HEADER
+    scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
+    text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))
+    header = scratch[:HEADER_WORDS]
+    reason = read_header(frame, header_at, body, kind == Serialize.JSON, header, text)
+    if reason != 0:
+        return reason
+    is_batch = header[HeaderWord.CODE] == SEND_BATCH
+    reason = look_at_fields(frame, header, is_batch)
+    if reason != 0:
+        return reason
+    born = HeaderWord.FIELDS + Field.BORN_MS * FIELD_WORDS
+    if whole_number(frame, header[born], header[born + 1], LONG_DIGITS) < 0:
+        return Unusual.FIELDS
+    slot = slot_of(block, frame, header)
+    if slot < 0:
+        return slot
+    if not _properties(block, header, scratch, text, is_batch):
+        return Unusual.PROPERTIES
+    send = Send(frame, body, end, kind == Serialize.JSON, peers, peer_row, now_ns)
+    return put_batch(block, send, slot) if is_batch else _publish(block, send, slot)
+
+
+@kernel
+def _publish(block: Words, send: Send, slot: int) -> int:
+    """Write a checked send into the ring; it is the writer's once the tail has passed it."""
+    scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
+    header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]
+    rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
+    topic_bytes = header[HeaderWord.FIELDS + Field.TOPIC * FIELD_WORDS + 1]
+    body_bytes = send.end - send.body
+    length = BODY_AT + body_bytes + 1 + topic_bytes + 2 + said[SaidWord.OUT_BYTES]
+    if not 0 < body_bytes <= rules[RulesWord.BODY_BYTES_MAX] or said[SaidWord.OUT_BYTES] >= TEXT_BYTES:
+        return Unusual.SIZE
+    if length > block[BlockWord.RECORD_BYTES_MAX]:
+        return Unusual.SIZE
+    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
+    in_sync = load_acquire(counters, block[BlockWord.IN_SYNC_SLAVES])
+    position = place_for(block, send.peers, send.peer_row, said[SaidWord.WAITS], in_sync, length, length)
+    if position < 0:
+        return position
+    data = carray(bytes_at(block[BlockWord.DATA_AT]), (block[BlockWord.DATA_BYTES],))
+    to = position % data.size
+    own = Own(length, HIDDEN_MAGIC, number_at(send.frame, header, Field.FLAG, 0), send.body, body_bytes)
+    to = write_record(data, to, own, send, header, block[BlockWord.STORE_HOST])
+    store_be16(data, to, said[SaidWord.OUT_BYTES])
+    text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))
+    own_text = carray(bytes_at(block[BlockWord.OWN_TEXT_AT]), (block[BlockWord.OWN_TEXT_BYTES],))
+    entries, order = scratch[ENTRIES_AT:ORDER_AT], scratch[ORDER_AT:]
+    write_properties(data, to + 2, text, own_text, entries, said, rules, order)
+    form = AnswerForm.JSON if send.is_json else AnswerForm.ROCKETMQ
+    enter(block, said, header, send, Entered(in_sync, form, 1, length, position, length, slot))
+    return 0
+
+
+@kernel
+def take_sends(block: Words, at: int, end: int, peer_slot: int) -> int:
+    """Put the usual sends among the frames in the receive buffer from `at` to `end`, up to the first frame that is not
+    usual or not whole: where it begins. block[REASON] says why, block[TAKEN] how many were put.
+    """
+    block[BlockWord.TAKEN], block[BlockWord.REASON] = 0, 0
+    frame = carray(bytes_at(block[BlockWord.BUFFER_AT]), (block[BlockWord.BUFFER_BYTES],))
+    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
+    peers = carray(words_at(block[BlockWord.PEERS_AT]), (block[BlockWord.PEERS] * PEER_WORDS,))
+    if not 0 <= at <= end <= frame.size or not 0 <= peer_slot < block[BlockWord.PEERS]:
+        block[BlockWord.REASON] = Unusual.NOW
+        return at
+    is_open = block[BlockWord.IS_OPEN] != 0
+    is_open &= counters[block[BlockWord.BROKER_STATE]] == BrokerState.RUNNING
+    is_open &= counters[block[BlockWord.DISK_STATE]] < DiskState.READ_ONLY
+    local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
+    peer_row, now_ns, taken, position = peer_slot * PEER_WORDS, monotonic_ns(), 0, local[LocalWord.POSITION]
+    is_open &= peers[peer_row + PeerWord.IS_USUAL] != 0
+    while end - at >= 2 * LENGTH_BYTES:
+        length = load_be32(frame, at)
+        if not LENGTH_BYTES <= length <= FRAME_BYTES_MAX:
+            block[BlockWord.REASON] = Unusual.HEADER
+            break
+        if length > end - at - LENGTH_BYTES:
+            break
+        reason = np.int64(Unusual.NOW)
+        if is_open:
+            reason = _put(block, frame, at + LENGTH_BYTES, at + LENGTH_BYTES + length, peers, peer_row, now_ns)
+        if reason != 0:
+            block[BlockWord.REASON] = reason
+            break
+        taken += 1
+        at += LENGTH_BYTES + length
+    if taken:
+        control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))
+        # One store for all frames, after their records, descriptors and rows: what the tail has passed is the writer's.
+        store_release(control, ControlWord.TAIL, local[LocalWord.TAIL])
+        block[BlockWord.UNRUNG] += local[LocalWord.POSITION] - position
+        if block[BlockWord.UNRUNG] >= block[BlockWord.RINGS_FROM]:
+            ring(counters, block[BlockWord.BELL])
+            block[BlockWord.UNRUNG] = 0
+        block[BlockWord.TAKEN] = taken
+    return at
