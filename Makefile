@@ -30,7 +30,10 @@
 #                server, Spark in place; root, Podman, some GiB of disk; writes docs/containers.md
 #   make unit-check  the unit of `slipstream init` under a real systemd, in a container of Podman's; root, Podman; writes
 #                docs/service.md
-#   make wheel   the wheel with its compiled code, in dist; needs a C compiler and Python's headers; KEY=NAME signs it
+#   make wheel   the wheel with its compiled code, in dist; needs a C compiler and Python's headers; KEY=NAME signs it. One
+#                for aarch64 too, where its C compiler is there: gcc-aarch64-linux-gnu
+#   make wheel-arm  that wheel under qemu-user in an arm64 Debian root: its kernels, a broker, tests; root, debootstrap,
+#                qemu-user-static; writes docs/wheel-arm.md
 #   make wheel-pythons  the wheel in an empty environment of each Python 3.11 to 3.14 at hand: what a user does first;
 #                writes docs/wheel-pythons.md
 #   make cluster-demo  a Spark cluster on hosts made of namespaces, two of them with replicas: reads, a stream, a sink, a replica
@@ -53,10 +56,13 @@ STAMP := $(VENV)/setup-done
 PYSPARK :=
 OLDEST_PYSPARK := 4.2.0
 SEEDS := 100000
+OTHERS = $(filter-out $(shell uname -m),x86_64 aarch64)
+WHEEL = SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct || date +%s) \
+  $(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test peers lint bench fuzz simulate interop differential fastjson kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons wheel cluster-demo yarn site man clean
+.PHONY: setup run quick test peers lint bench fuzz simulate interop differential fastjson kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons wheel-arm wheel cluster-demo yarn site man clean
 
 setup: $(STAMP)
 
@@ -164,12 +170,19 @@ unit-check: setup
 
 wheel: setup
 	@$(PYTHON) -m tools.dev.carried
-	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct || date +%s) \
-	  $(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	@$(WHEEL) .
+	@for machine in $(OTHERS); do \
+	  code=0; $(PYTHON) -m tools.dev.carried --machine $$machine || code=$$?; \
+	  if [ $$code = 0 ]; then $(WHEEL) --config-settings machine=$$machine . || exit 1; fi; \
+	  if [ $$code != 0 ] && [ $$code != 3 ]; then exit 1; fi; \
+	done
 	@$(if $(KEY),for made in dist/*.whl; do gpg --batch --yes --local-user '$(KEY)' --armor --detach-sign "$$made"; done)
 
 wheel-pythons: setup
 	@$(PYTHON) -m tests.tools.dev.packaging.wheel_pythons --ledger docs/wheel-pythons.md $(ARGS)
+
+wheel-arm: wheel
+	@$(PYTHON) -m tests.tools.dev.packaging.wheel_arm --ledger docs/wheel-arm.md $(ARGS)
 
 cluster-demo: setup
 	@$(PYTHON) -m tools.dev.cluster --ledger docs/cluster.md $(ARGS)

@@ -13,6 +13,7 @@ from ipc.module_names import DISTRIBUTION
 
 KNOWN = ("x86_64", "aarch64")  # both little-endian; a big-endian Arm calls itself aarch64_be
 CPU_FILE, CPU_FILE_BYTES = Path("/proc/cpuinfo"), 16 * 1024  # the first CPU's part of it
+FLAGS = ("flags", "Features")  # what begins its line of instructions, on either machine
 
 Number = TypeVar("Number")
 
@@ -47,24 +48,30 @@ class Baseline(NamedTuple):
     instructions: tuple[str, ...]
     flags: frozenset[str]
 
+    @property
+    def features(self) -> str:
+        """Return the instructions as LLVM takes them."""
+        return ",".join(f"+{each}" for each in self.instructions)
+
 
 BASELINES = {
     "x86_64": Baseline(
         "x86-64-v3", ("pclmul",), frozenset("abm avx avx2 bmi1 bmi2 f16c fma movbe pclmulqdq xsave".split())
     ),
+    "aarch64": Baseline("generic", ("v8.2a", "crc", "lse"), frozenset("asimd asimdrdm atomics crc32".split())),
 }
 
 
 @cache
 def baseline() -> Baseline | None:
-    """Return what code is compiled for here; None where it is compiled for the CPU itself: an older one, or an Arm."""
+    """Return what code is compiled for here; None where it is compiled for the CPU itself: an older one."""
     of_machine = BASELINES.get(os.uname().machine)
     try:
         with CPU_FILE.open("rb") as file:
             text = file.read(CPU_FILE_BYTES).decode("ascii", "replace")
     except OSError:
         return None
-    flags = next((line for line in text.splitlines() if line.startswith("flags")), "")
+    flags = next((line for line in text.splitlines() if line.startswith(FLAGS)), "")
     return of_machine if of_machine and of_machine.flags <= set(flags.partition(":")[2].split()) else None
 
 

@@ -64,7 +64,7 @@ def why_not() -> str:
 
 @cache
 def _loaded_once() -> tuple[Library | None, str]:
-    said, why = _looked_at()
+    said, why = _looked_at(FOLDER)
     if said is None or why:
         return None, why
     try:
@@ -73,26 +73,26 @@ def _loaded_once() -> tuple[Library | None, str]:
         return None, str(error)
 
 
-def listed() -> dict[str, Any] | None:
-    """Return what the list says, where the library and all sources are those that it names."""
-    said, _why = _looked_at()
+def listed(folder: Path = FOLDER) -> dict[str, Any] | None:
+    """Return what the list in a folder says, where the library and all sources are those that it names."""
+    said, _why = _looked_at(folder)
     return said
 
 
 @cache
-def _looked_at() -> tuple[dict[str, Any] | None, str]:
+def _looked_at(folder: Path) -> tuple[dict[str, Any] | None, str]:
     """Return the list if it is true here, and why the library is not taken."""
     asked = os.environ.get(ASKED, "")
     if asked not in ("", BASELINE, NATIVE):
         raise CompileUnknown(asked, (BASELINE, NATIVE))
     try:
-        said: dict[str, Any] = json.loads(_content_of(FOLDER / LIST))
+        said: dict[str, Any] = json.loads(_content_of(folder / LIST))
     except FileNotFoundError:
         return None, ""
     except (OSError, ValueError) as error:
         return None, f"its list cannot be read: {error}"
     try:
-        if digest_of(FOLDER / LIBRARY) != said["library"]:
+        if digest_of(folder / LIBRARY) != said["library"]:
             return None, f"{LIBRARY} is not the file that was made"
         for name, digest in said["sources"].items():
             if digest_of(SOURCES / name) != digest:

@@ -132,7 +132,7 @@ if config.DISABLE_JIT:
 is_native = os.environ.get(carried.ASKED) == carried.NATIVE or {config.CPU_NAME, config.CPU_FEATURES} != {None}
 if not is_native and (compiled_for := baseline()) is not None:
     config.CPU_NAME = compiled_for.name
-    config.CPU_FEATURES = ",".join(f"+{each}" for each in compiled_for.instructions)
+    config.CPU_FEATURES = compiled_for.features
 
 _given_folder: str = config.CACHE_DIR  # what NUMBA_CACHE_DIR says
 TOLD_EACH_SECONDS = 3.0

@@ -1,4 +1,6 @@
-"""CRC-32 for kernels: by carry-less multiplication where the machine has it, else by zlib's own function or a table.
+"""CRC-32 for kernels: by instructions of the machine's, else by zlib's own function or a table.
+
+x86-64 multiplies without carries (`ipc.compiled.carryless`), aarch64 has instructions for this very CRC.
 
 A batch is encoded, and a segment verified, in one compiled call; going through Python's zlib would cost a call of the
 interpreter for each body.
@@ -15,11 +17,15 @@ import numpy.typing as npt
 
 from ipc.arrays import Bytes
 from ipc.compiled.atomics import address_of
-from ipc.compiled.kernels import external, instruction, is_carried, kernel, types
+from ipc.compiled.kernels import external, instruction, ir, is_carried, kernel, types
+from ipc.machine import of_this
 
 POLYNOMIAL = 0xEDB88320
 STEP = 16
 COUNT_MIN = 4  # the starting value covers the first four bytes
+INSTRUCTION = of_this({"x86_64": "+pclmul", "aarch64": "+crc"})
+WORD_BYTES = 8
+ONES = 0xFFFFFFFF
 
 
 def has_zlib() -> bool:
@@ -34,7 +40,7 @@ def has_zlib() -> bool:
 
 
 def _lanes() -> int:
-    """128-bit lanes that one instruction of the machine that is compiled for multiplies; 0 without the instruction."""
+    """128-bit lanes that one instruction of the machine that is compiled for takes; 0 without the instruction."""
     from numba.core import codegen, config
 
     numba_codegen: Any = codegen  # untyped
@@ -42,11 +48,11 @@ def _lanes() -> int:
     features = set((numba_codegen.get_host_cpu_features() if given is None else given).split(","))
     if {"+vpclmulqdq", "+avx512bw"} <= features:
         return 4
-    return 1 if "+pclmul" in features else 0
+    return 1 if INSTRUCTION in features else 0
 
 
-def crc_instruction(lanes: int) -> Any:
-    """The compiled piece for machines with that many lanes: crc(array, start, count), count >= COUNT_MIN."""
+def crc_of_products(lanes: int) -> Any:
+    """The compiled piece for an x86-64 with that many lanes: crc(array, start, count), count >= COUNT_MIN."""
 
     def crc(_typing: Any, array: Any, start: Any, count: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -57,6 +63,43 @@ def crc_instruction(lanes: int) -> Any:
         return types.int64(array, types.int64, types.int64), generate
 
     return instruction(crc)
+
+
+def _crc_more(bits: int, suffix: str) -> Any:
+    """Return aarch64's instruction that adds the `bits` at an address to a CRC."""
+
+    def more(_typing: Any, crc: Any, address: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            taken = ir.IntType(max(bits, 32))
+            shape = ir.FunctionType(ir.IntType(32), [ir.IntType(32), taken])
+            function = builder.module.declare_intrinsic(f"llvm.aarch64.crc32{suffix}", (), shape)
+            value = builder.load(builder.inttoptr(arguments[1], ir.IntType(bits).as_pointer()), align=1)
+            added = value if bits >= taken.width else builder.zext(value, taken)
+            result = builder.call(function, [builder.trunc(arguments[0], ir.IntType(32)), added])
+            return builder.zext(result, ir.IntType(64))
+
+        return types.int64(types.int64, types.int64), generate
+
+    return instruction(more)
+
+
+_crc_of_word: Any = _crc_more(64, "x")
+_crc_of_byte: Any = _crc_more(8, "b")
+
+
+@kernel
+def crc32_of_words(data: Bytes, start: int, count: int) -> int:
+    """CRC-32 of at least COUNT_MIN bytes from `start`, eight an instruction; compiled on aarch64 alone."""
+    crc = ONES
+    at = address_of(data, start)
+    end = at + count
+    while end - at >= WORD_BYTES:
+        crc = _crc_of_word(crc, at)
+        at += WORD_BYTES
+    while at < end:
+        crc = _crc_of_byte(crc, at)
+        at += 1
+    return crc ^ ONES
 
 
 def _tables() -> npt.NDArray[np.uint32]:
@@ -106,15 +149,15 @@ def crc32_of_tables(data: Bytes, start: int, count: int) -> int:
 
 
 LANES = 1 if is_carried() else _lanes()  # carried code is for machines that have the instruction
-_multiplied: Any = crc_instruction(LANES or 1)
+_by_instruction: Any = of_this({"x86_64": crc_of_products(LANES or 1), "aarch64": crc32_of_words})
 
 
 @kernel
-def crc32_of_products(data: Bytes, start: int, count: int) -> int:
-    """CRC-32 of `count` bytes from `start`, by carry-less multiplication."""
+def crc32_of_instructions(data: Bytes, start: int, count: int) -> int:
+    """CRC-32 of `count` bytes from `start`, by the machine's own instructions."""
     if count < COUNT_MIN:
         return crc32_of_tables(data, start, count)
-    return _multiplied(data, start, count)
+    return _by_instruction(data, start, count)
 
 
-crc32: Any = crc32_of_products if LANES else crc32_of_zlib if has_zlib() else crc32_of_tables
+crc32: Any = crc32_of_instructions if LANES else crc32_of_zlib if has_zlib() else crc32_of_tables

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+AS = "import os, sys; here = (*os.uname()[:4], '{machine}'); os.uname = lambda: os.uname_result(here)"
 ROOT = Path(__file__).resolve().parents[2]
 OTHER_MACHINES = [
     ("s390x", "sys.maxsize"), ("ppc64le", "sys.maxsize"), ("aarch64_be", "sys.maxsize"), ("aarch64", "2**31 - 1"),
@@ -27,15 +28,22 @@ def ran(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.parametrize(("atomics", "is_taken"), [("atomics ", True), ("", False)])
+def test_an_arm_is_known_by_its_instructions(tmp_path: Path, atomics: str, is_taken: bool) -> None:
+    cpu = tmp_path / "cpuinfo"
+    cpu.write_text(f"processor\t: 0\nFeatures\t: fp asimd evtstrm aes crc32 {atomics}fphp asimdhp cpuid asimdrdm\n")
+    asked = f"machine.CPU_FILE = Path({str(cpu)!r}); found = machine.baseline(); print(found and found.features)"
+    done = ran(f"{AS.format(machine='aarch64')}; from pathlib import Path; from ipc import machine; {asked}")
+    assert done.stdout == ("+v8.2a,+crc,+lse\n" if is_taken else "None\n"), done.stderr
+
+
 @pytest.mark.parametrize(("machine", "largest"), OTHER_MACHINES)
 @pytest.mark.parametrize(
     "use", ["from tools.cli import main; main()", "import slipstream; slipstream.scan", "import ipc.compiled.atomics"]
 )
 def test_another_machine_is_refused_in_one_line(machine: str, largest: str, use: str) -> None:
     done = ran(
-        f"import os, sys; here = (*os.uname()[:4], {machine!r}); os.uname = lambda: os.uname_result(here);"
-        f"sys.maxsize = {largest};"
-        f"sys.argv = ['slipstream', 'status', '/nowhere']; {use}"
+        f"{AS.format(machine=machine)};sys.maxsize = {largest};sys.argv = ['slipstream', 'status', '/nowhere']; {use}"
     )
     assert done.returncode
     *_before, line = done.stderr.splitlines()

@@ -2,12 +2,17 @@
 
 What is compiled is kept for numba, too, as `slipstream warm` keeps it. Without a C compiler, or without Python's
 headers, it does as that command does, and says so: everything is compiled, and each process loads it by numba.
+
+With `--machine` the library is for another kind of machine, and only a wheel takes it. It needs that machine's C
+compiler; the exit code is 3 where something is missing, which one line names.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -15,10 +20,22 @@ from pathlib import Path
 
 from ipc.compiled import carried, kernel_folders
 from ipc.compiled.kernel_folders import BESIDE_SOURCES, FOLDER
+from ipc.machine import KNOWN
+from tools.dev.packaging.places import folder_of
+
+MISSING = 3
 
 
 def main() -> int:
     """Make the library, unless there is one of these sources."""
+    here = os.uname().machine
+    parser = argparse.ArgumentParser(prog="python -m tools.dev.carried", description="Compile all kernels.")
+    parser.add_argument("--machine", choices=KNOWN, default=here, help="what they are compiled for; this machine")
+    machine = parser.parse_args().machine
+    return _for_this(here) if machine == here else _for_another(machine)
+
+
+def _for_this(machine: str) -> int:
     if carried.library() is not None:
         return 0
     cc = os.environ.get("CC", "cc")
@@ -33,9 +50,28 @@ def main() -> int:
         from tools.dev.carried.objects import compile_all
 
         compiled = compile_all()
-        size = write_library(compiled, cc)
+        size = write_library(compiled, machine, cc)
         _keep(Path(scratch))
-    print(f"carried: {len(compiled)} forms of kernels in {carried.FOLDER / carried.LIBRARY}, {size} bytes")
+    return _say(machine, len(compiled), size)
+
+
+def _for_another(machine: str) -> int:
+    if carried.listed(folder_of(machine)) is not None:
+        return 0
+    cc = f"{machine}-linux-gnu-gcc"
+    if why := why_not_for(machine, cc):
+        print(f"no library for {machine} is made: {why}", file=sys.stderr)
+        return MISSING
+    os.environ[carried.ASKED] = carried.BASELINE
+    from tools.dev.carried.foreign import compile_all_for
+    from tools.dev.carried.linking import write_library
+
+    compiled = compile_all_for(machine)
+    return _say(machine, len(compiled), write_library(compiled, machine, cc))
+
+
+def _say(machine: str, forms: int, size: int) -> int:
+    print(f"carried: {forms} forms of kernels in {folder_of(machine) / carried.LIBRARY}, {size} bytes")
     return 0
 
 
@@ -48,6 +84,25 @@ def _why_not(cc: str) -> str:
         return "no C compiler"
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
         return "Python's headers are not installed"
+    return ""
+
+
+def why_not_for(machine: str, cc: str) -> str:
+    """Return what is missing here for a library for such machines, whose C compiler is `cc`; empty if nothing is."""
+    from llvmlite import binding as llvm
+
+    from tools.dev.carried.foreign import triple_of
+
+    if shutil.which(cc) is None:
+        return f"no {cc} (on Debian the package gcc-{machine.replace('_', '-')}-linux-gnu)"
+    command = [cc, f"-I{sysconfig.get_path('include')}", "-include", "Python.h", "-fsyntax-only", "-x", "c", os.devnull]
+    if subprocess.run(command, check=False, stderr=subprocess.DEVNULL, timeout=60).returncode:
+        return f"{cc} cannot read Python's headers of this machine"
+    try:
+        llvm.initialize_all_targets()
+        llvm.Target.from_triple(triple_of(machine))
+    except RuntimeError as error:
+        return str(error)
     return ""
 
 

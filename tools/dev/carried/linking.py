@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ipc.compiled.carried import FOLDER, LIBRARY, LIST, digest_of
+from ipc.compiled.carried import LIBRARY, LIST, digest_of
 from ipc.compiled.sources import files_of
 from ipc.module_names import SOURCES
 from tools.dev.carried.objects import Compiled
 from tools.dev.carried.wrappers import Entry, text_of
+from tools.dev.packaging.places import folder_of
 
 HERE = Path(__file__).parent
 OPTIONS = (
@@ -30,10 +31,10 @@ OPTIONS = (
 )
 
 
-def write_library(compiled: Sequence[Compiled], cc: str) -> int:
-    """Write the library and its list where `ipc.compiled.carried` finds them; return the library's bytes.
+def write_library(compiled: Sequence[Compiled], machine: str, cc: str) -> int:
+    """Write the library for that kind of machine, and its list, to its folder; return the library's bytes.
 
-    `cc` is the command that compiles C.
+    `cc` is the command that compiles C for it.
     """
     by_name: dict[str, Entry] = {}
     for each in compiled:
@@ -45,14 +46,15 @@ def write_library(compiled: Sequence[Compiled], cc: str) -> int:
     listed = {
         "kernels": {entry.name: entry.classes for entry in entries},
         "library": sha256(library).hexdigest(),
-        "machine": os.uname().machine,
+        "machine": machine,
         "sources": {name: digest_of(SOURCES / name) for name in sorted(files)},
     }
-    FOLDER.mkdir(exist_ok=True)
+    folder = folder_of(machine)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, content in ((LIBRARY, library), (LIST, (json.dumps(listed, indent=1) + "\n").encode())):
-        beside = FOLDER / f".{name}.{os.getpid()}"
+        beside = folder / f".{name}.{os.getpid()}"
         beside.write_bytes(content)
-        beside.rename(FOLDER / name)
+        beside.rename(folder / name)
     return len(library)
 
 

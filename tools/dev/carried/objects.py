@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -58,19 +59,44 @@ def compile_all() -> list[Compiled]:
 
 def _compile(number: int) -> tuple[dict[str, Compiled], set[str]]:
     """Run all kernels. Return by symbol those forms that the other process had not compiled before, and all symbols."""
+    run_all(backwards=number % 2 == 1)
+    called = list(called_forms())
+    return {form.symbol: compiled_of(form) for form in called if form.is_new}, {form.symbol for form in called}
+
+
+def run_all(*, backwards: bool = False) -> None:
+    """Run every kernel that a broker, its tools and its readers call."""
     with tempfile.TemporaryDirectory() as scratch:
         config = from_mapping({"regionPath": scratch, "storePathRootDir": scratch})
-        warm_up(config, verification=True, backwards=number % 2 == 1)
-    forms, needed = {}, set()
+        warm_up(config, verification=True, backwards=backwards)
+
+
+@dataclass(frozen=True)
+class Called:
+    """A form of a kernel that Python can call: numba's arguments and result; new if this process compiled it."""
+
+    name: str
+    arguments: Any
+    result: Any
+    is_new: bool
+
+    @property
+    def symbol(self) -> str:
+        """Return what its code is called in any build."""
+        return f"{self.name}.{crc32(str(self.arguments).encode()):08x}"
+
+
+def called_forms() -> Iterator[Called]:
+    """Yield all forms of this process that Python can call."""
     for kernel in compiler.kernels():
-        name = f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}"
         for arguments, result in kernel.overloads.items():
             if _can_be_called(result):
-                symbol = f"{name}.{crc32(str(arguments).encode()):08x}"
-                needed.add(symbol)
-                if arguments in kernel.stats.cache_misses:
-                    forms[symbol] = _form(symbol, name, result)
-    return forms, needed
+                yield Called(name_of(kernel), arguments, result, arguments in kernel.stats.cache_misses)
+
+
+def name_of(kernel: Any) -> str:
+    """Return a kernel's module and name."""
+    return f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}"
 
 
 def _can_be_called(result: Any) -> bool:
@@ -81,12 +107,13 @@ def _can_be_called(result: Any) -> bool:
     return True
 
 
-def _form(symbol: str, name: str, result: Any) -> Compiled:
-    described = result.fndesc
-    packer = result.target_context.get_arg_packer(described.argtypes)
+def compiled_of(called: Called) -> Compiled:
+    """Return the object code of a form that was compiled here."""
+    described = called.result.fndesc
+    packer = called.result.target_context.get_arg_packer(described.argtypes)
     parts = tuple(str(part) for part in packer.argument_types)
-    form = Form(symbol, tuple(described.argtypes), described.restype, parts)
-    return Compiled(name, _object_code(result.library, described.llvm_func_name, symbol), form)
+    form = Form(called.symbol, tuple(described.argtypes), described.restype, parts)
+    return Compiled(called.name, _object_code(called.result.library, described.llvm_func_name, called.symbol), form)
 
 
 def _object_code(library: Any, entry: str, symbol: str) -> bytes:

@@ -25,6 +25,7 @@ from setuptools.build_meta import prepare_metadata_for_build_editable
 from ipc.compiled import carried
 from ipc.module_names import PACKAGES, SOURCES, version_of
 from tools.dev.packaging.nested_imports import OUTER, nested
+from tools.dev.packaging.places import folder_of
 
 __all__ = ["build_editable", "build_sdist", "build_wheel", "prepare_metadata_for_build_editable"]
 
@@ -53,17 +54,39 @@ TOP_FILES = (
 NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.egg-info", carried.FOLDER.name)
 MAN = "docs/man"  # pages that `make man` made, installed below share/man
 ONLY_FOR_BUILDS = ("tools/dev",)
-TAGS = ("--python-tag", "cp311", "--abi-tag", "abi3", "--platform-tag", f"manylinux_2_28_{os.uname().machine}")
+TAGS = ("--python-tag", "cp311", "--abi-tag", "abi3", "--platform-tag")
+SYSTEM = "manylinux_2_28"
+MACHINE = "machine"  # a setting: the kind of machine whose compiled code the wheel is to have
 VERSION = re.compile(r'^(version = )"([^"]+)"$', re.MULTILINE)
 RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!\w+:|#)([^)\s]+)\)")
 
 
+class NoLibrary(Exception):
+    """Raised for a wheel with compiled code that was not made, or was made of other sources."""
+
+    def __init__(self, machine: str) -> None:
+        super().__init__(
+            f"no compiled code of these sources for {machine}: python -m tools.dev.carried --machine {machine}"
+        )
+
+
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
-    """The wheel of this folder. Metadata is not taken from elsewhere: it is the nested tree's."""
+    """The wheel of this folder. Metadata is not taken from elsewhere: it is the nested tree's.
+
+    Raises NoLibrary where the setting `machine` names one that there is no compiled code for.
+    """
+    settings = dict(config_settings or {})
+    wanted = settings.pop(MACHINE, None)
+    folder = folder_of(wanted or os.uname().machine)
+    said = carried.listed(folder)
+    if wanted and said is None:
+        raise NoLibrary(wanted)
     with _scratch_tree() as tree:
         nest(Path.cwd(), tree)
-        name = _in(tree, build_meta.build_wheel, os.path.abspath(wheel_directory), config_settings)
-    return _tagged(Path(wheel_directory, name)) if carried.listed() else name
+        if said:
+            _carry(said, folder, tree / OUTER)
+        name = _in(tree, build_meta.build_wheel, os.path.abspath(wheel_directory), settings)
+    return _tagged(Path(wheel_directory, name), said["machine"]) if said else name
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
@@ -99,22 +122,20 @@ def nest(checkout: Path, tree: Path) -> None:
         text = path.read_text(encoding="utf-8")
         path.write_text(nested(text, _in_checkout(path.relative_to(tree)), checkout), encoding="utf-8")
     (tree / OUTER / "__main__.py").write_text(COMMAND)
-    if said := carried.listed():
-        _carry(said, tree / OUTER)
 
 
-def _carry(said: dict[str, Any], nested_tree: Path) -> None:
-    """Put the library of compiled code in the wheel; the list beside it says what its sources are there."""
-    folder = nested_tree / carried.FOLDER.relative_to(SOURCES)
-    folder.mkdir()
-    shutil.copy2(carried.FOLDER / carried.LIBRARY, folder / carried.LIBRARY)
+def _carry(said: dict[str, Any], folder: Path, nested_tree: Path) -> None:
+    """Put the library of a folder in the wheel; the list beside it says what its sources are there."""
+    into = nested_tree / carried.FOLDER.relative_to(SOURCES)
+    into.mkdir()
+    shutil.copy2(folder / carried.LIBRARY, into / carried.LIBRARY)
     sources = {name: carried.digest_of(nested_tree / name) for name in said["sources"]}
-    (folder / carried.LIST).write_text(json.dumps({**said, "sources": sources}, indent=1) + "\n")
+    (into / carried.LIST).write_text(json.dumps({**said, "sources": sources}, indent=1) + "\n")
 
 
-def _tagged(wheel: Path) -> str:
+def _tagged(wheel: Path, machine: str) -> str:
     """Rename a wheel to what it is with compiled code: of one kind of machine, for every Python from 3.11 on."""
-    command = [sys.executable, "-m", "wheel", "tags", *TAGS, "--remove", str(wheel)]
+    command = [sys.executable, "-m", "wheel", "tags", *TAGS, f"{SYSTEM}_{machine}", "--remove", str(wheel)]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
