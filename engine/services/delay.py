@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,12 +19,12 @@ from engine.board.cursors import Board, BrokerState
 from engine.board.delay_table import OFFSET_BITS, OFFSET_MASK, DelayTable, entry_of
 from engine.board.queue_ends import NO_SLOT, QueueEnds, await_more
 from engine.net.log_lines import Seldom
-from engine.producer.queue_slots import Queue
 from engine.protocol.services.delay import NEVER_MS, Level
 from engine.protocol.store.retention import DiskState
-from engine.services import deliver_kernel
+from engine.services import delivered_before
 from engine.services.delay_puts import DelayPuts
-from engine.services.deliver_kernel import COLUMNS, Row
+from engine.services.deliver_kernel import Row
+from engine.services.due_rows import DueRows, due_rows, is_refused
 from engine.services.facts import facts_of
 from engine.services.queue_entries import FollowedQueue, QueueEntries
 from engine.services.records import Records
@@ -39,25 +36,15 @@ from ipc.compiled import atomics
 from ipc.ring import ControlWord
 from store.errors import InvalidMessage, StoreError
 from store.files.directory import StoreDirectory
-from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
-from store.index.index_file import Geometry
-from store.message import properties
 from store.message.delay import SCHEDULE_TOPIC, levels_ms
-from store.message.record import MAX_TOPIC_BYTES_V2, decode, store_timestamp_of
-from store.message.topics import HALF_TOPIC, TOPIC_PATTERN
-from store.names import DELAY_OFFSETS
+from store.message.record import MAX_TOPIC_BYTES_V2, store_timestamp_of
 from store.put.draft import draft_of
-from store.put.policy import Facts
 from store.put.request import to_log
 from store.put.resend import delivered
 from store.queues.consume_queue import file_bytes_of
-from store.reading.index_search import IndexSearch, LogRecords
-from store.reading.queue_view import Limits
-from store.tables import mending
-from store.tables import tables as broker_tables
 
-log = logging.getLogger("slipstream")
+log = logging.getLogger("slipstream.delay")
 
 SCHEDULE_QUEUES = SCHEDULE_TOPIC.encode()
 BATCH = 2048  # of one level in a turn
@@ -123,7 +110,7 @@ class Delay:
                 level.resume((), (at for at in range(level.offset, end) if at not in done), end)
 
     def _from_file(self) -> list[Level]:
-        said, before = said_offsets(self._directory.config), None
+        said, before = delivered_before.said_offsets(self._directory.config), None
         levels = [
             Level(number, delay, max(said.get(number, 0), self._table.taken(number)))
             for number, delay in enumerate(self._delays, 1)
@@ -131,7 +118,7 @@ class Delay:
         for level in levels:
             self._correct(level)
             if level.number not in said and not self._table.taken(level.number) and self._config.message_index_enable:
-                before = before or DeliveredBefore(self._config, self._board, self._records)
+                before = before or delivered_before.DeliveredBefore(self._config, self._board, self._records)
                 before.resume(level, self._queues[level.number - 1])
         return levels
 
@@ -425,144 +412,3 @@ class Delay:
 def open_role(config: BrokerConfig, board: Board, *, has_predecessor: bool = False) -> Delay:
     """The delay role of a master; `has_predecessor`: it was promoted, and the master before it may answer."""
     return Delay(config, board, has_predecessor=has_predecessor)
-
-
-# Entries of a delay level as rows that the compiled delivery takes, and the queues that their messages go to.
-#
-# Implements: ScheduleMessageService.messageTimeup's reading
-class DueRows(NamedTuple):
-    """Neighbouring entries whose records lie in one segment."""
-
-    segment: Segment
-    rows: Words
-
-    def queues(self, first: int = 0) -> Iterator[Queue | None]:
-        """Yield where the messages of the rows from `first` on go; None for one that is not usual."""
-        columns = [Row.IS_USUAL, Row.TOPIC_AT, Row.TOPIC_BYTES, Row.QUEUE_ID]
-        for usual, topic_at, topic_bytes, queue_id in self.rows[first:, columns].tolist():
-            topic = str(self.segment.view[topic_at : topic_at + topic_bytes], "ascii") if usual else ""
-            yield (topic, queue_id) if usual else None
-
-
-def due_rows(
-    records: Records, facts: Facts, entries: QueueEntries, first: int, until: int, queue_offset: int
-) -> DueRows | None:
-    """The entries from `first` on, whose queue offset is given, examined; None where its part of the log is gone."""
-    places = entries.physical_offsets[first:until]
-    base = records.base_of(int(places[0]))
-    segment = records.segment(base) if places[0] >= 0 else None
-    if segment is None:
-        return None
-    beyond = np.flatnonzero((places < base) | (places >= base + segment.size_bytes))
-    count = int(beyond[0]) if len(beyond) else len(places)
-    rows = np.zeros((count, COLUMNS), np.int64)
-    rows[:, Row.POSITION], rows[:, Row.SIZE] = places[:count] - base, entries.sizes[first : first + count]
-    rows[:, Row.QUEUE_OFFSET] = np.arange(queue_offset, queue_offset + count)
-    if not facts.appends_crc:
-        policy = facts.policy
-        deliver_kernel.examine(
-            segment.array,
-            rows.reshape(-1),
-            count,
-            policy.map_capacity,
-            policy.trailing_separator,
-            facts.message_bytes_max,
-        )
-    return DueRows(segment, rows)
-
-
-def is_refused(topic: str) -> bool:
-    """Whether nothing delayed goes to that topic: half messages are not delayed, and other names have no queue."""
-    return topic == HALF_TOPIC or not TOPIC_PATTERN.fullmatch(topic) or len(topic) > MAX_TOPIC_BYTES_V2
-
-
-# Finds how far a delay level was delivered where no file says so: by the delivered messages that the index names.
-#
-# Implements: nothing of RocketMQ's, whose level begins again at its queue's oldest message
-# A level is delivered in its queue's order, so a search by halves finds where that ends. A message counts as delivered
-# where the log holds, behind it, one of its real topic with its UNIQ_KEY. One that cannot tell (it has no UNIQ_KEY, or
-# is damaged) is passed over for its neighbours. A few could be put out of order while the broker refused some: the
-# first that was not delivered of the UNDER_WAY before that end counts. A level of which nothing is known begins at its
-# oldest.
-NEIGHBOURS, UNDER_WAY = 8, 512
-ANSWERS_MAX, ANSWERS_BYTES = 64, 64 << 20
-END_OF_TIME_MS = 2**63 - 1
-
-
-def said_offsets(folder: Path) -> dict[int, int]:
-    """Return each level's offset as the table in `folder` has it. Raises MalformedConfig where a damaged file cannot be
-    replaced."""
-    path = folder / DELAY_OFFSETS
-    return broker_tables.delay_offsets(mending.checked(path).value, str(path))
-
-
-class DeliveredBefore:
-    """Search in one store; `records` are its log."""
-
-    def __init__(self, config: BrokerConfig, board: Board, records: Records) -> None:
-        self._records, self._board = records, board
-        directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
-        files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
-        geometry = Geometry(config.max_hash_slot_num, config.max_index_num)
-        self._index = IndexSearch(directory.index, geometry, LogRecords(files, self._limits))
-
-    def _limits(self) -> Limits:
-        return Limits(self._board.min_physical_offset.read(), self._board.reput_from_offset.read())
-
-    def resume(self, level: Level, queue: FollowedQueue) -> None:
-        """Set where a level goes on of which the table says nothing: all of it would be delivered again."""
-        first, bounds = level.next_offset, queue.bounds(self._board.reput_from_offset.read())
-        if bounds is None or first >= bounds[1]:
-            return
-        level.next_offset = self.first_undelivered(queue, first, bounds[1])
-        log.warning(
-            "level %d: %s has no position of it; continuing at %d of %d to %d, after the last delivery in the log",
-            level.number,
-            DELAY_OFFSETS,
-            level.next_offset,
-            first,
-            bounds[1],
-        )
-
-    def first_undelivered(self, queue: FollowedQueue, low: int, end: int) -> int:
-        """The first of a level's queue offsets from `low` to `end` that is to be delivered; `end`: none is."""
-        first = low
-        while low < end:
-            middle = (low + end) // 2
-            last = next(
-                (
-                    at
-                    for at in range(min(end, middle + NEIGHBOURS) - 1, middle - 1, -1)
-                    if self._is_delivered(queue, at)
-                ),
-                None,
-            )
-            if last is None:
-                end = middle
-            else:
-                low = last + 1
-        under_way = range(max(first, low - UNDER_WAY), low)
-        return next((at for at in under_way if self._is_delivered(queue, at) is False), low)
-
-    def _is_delivered(self, queue: FollowedQueue, offset: int) -> bool | None:
-        """Return whether the entry's message was delivered before; None where nobody can tell."""
-        entries = queue.read(offset, 1, self._board.reput_from_offset.read())
-        if not entries or entries.physical_offsets[0] < 0:
-            return None
-        place = int(entries.physical_offsets[0])
-        try:
-            message = self._records.message(place)
-        except StoreError:
-            return None
-        if message is None:
-            return None
-        topic, key = (message.properties.get(name) for name in (properties.REAL_TOPIC, properties.UNIQ_KEY))
-        if not topic or not key:
-            return None
-        begin_ms = message.store_timestamp_ms
-        records = self._index.query(topic, key, ANSWERS_MAX, begin_ms, END_OF_TIME_MS, ANSWERS_BYTES).records
-        others = (decode(record, 0, check_body_crc=False) for record in records)
-        return any(
-            one.topic == topic and one.properties.get(properties.UNIQ_KEY) == key and one.physical_offset > place
-            for one in others
-        )
