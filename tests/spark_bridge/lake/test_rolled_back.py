@@ -188,7 +188,7 @@ def test_a_table_of_an_earlier_release_goes_on(lake: Lake, monkeypatch: pytest.M
             earlier.setattr("spark_bridge.lake.delta.BUILT_ON", "else")
             earlier.setattr("spark_bridge.lake.delta.MARKED", "else")
             load_twice(lake)
-            assert not any(delta.BUILT_ON in entry for entry in lake.delta().history())
+        assert not any(delta.BUILT_ON in entry for entry in lake.delta().history())
     assert lake.load() == []
     lake.fill(10)
     assert sum(one.rows for one in lake.load()) == 10
