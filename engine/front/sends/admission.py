@@ -41,7 +41,7 @@ from store.message.properties import MSG_REGION, TRACE_ON
 from store.message.record import Message, decode
 from store.put.draft import Draft
 from store.put.policy import POLICIES, Facts
-from store.put.request import TIMER
+from store.put.request import TIMER, Stored
 from store.reading.index_search import LogRecords
 from store.reading.queue_view import Limits
 from store.tables import tables as broker_tables
@@ -261,6 +261,11 @@ class SendDesk(Answerer):
         return drawn_queue(self._random.getrandbits(31), queues)
 
     # puts
+
+    def put_stored(self, task: Task, stored: Stored, draft: Draft, then: Then) -> None:
+        """Put a message that is stored for a task, under the limit of sends. Raises Busy."""
+        limit_ms = self.config.wait_in_send_queue_ms
+        self.put(task, draft, waits=stored.waits, queue_id=stored.queue_id, limit_ms=limit_ms, then=then)
 
     def put(
         self,

@@ -6,8 +6,7 @@ From the header (codes 10, 310 and 320) over the properties and the parts that s
 share to batches, one piece to the writer, and to the loop over frames. What comes out is byte for byte what
 `store.put.request`, `store.put.draft`, `store.put.batch` and `engine.rings` make. A frame that is unusual in anything
 is left where it is, and nothing is changed: Python takes it. Lengths are a client's word: each is compared with what is
-there before a byte is read. `take_sends`, at the end, is what Python calls: whoever wants to know what happens begins
-there.
+there before a byte is read. Python calls `take_sends`, at the end of this file. Begin to read there.
 Java lists a table of 2^n buckets from the first to the last, each in order of insertion; it doubles when it is three
 quarters full.
 """

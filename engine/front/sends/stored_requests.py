@@ -126,14 +126,7 @@ class SendBacks:
         def done(outcome: PutOutcome) -> None:
             self._say_status(task, outcome.status)
 
-        desk.put(
-            task,
-            draft,
-            waits=stored.waits,
-            queue_id=stored.queue_id,
-            limit_ms=desk.config.wait_in_send_queue_ms,
-            then=Then(done),
-        )
+        desk.put_stored(task, stored, draft, Then(done))
 
     def _say_status(self, task: Task, status: PutMessageStatus) -> None:
         if status is PutMessageStatus.PUT_OK:
@@ -209,14 +202,7 @@ class Replies:
         except (PropertiesTooLarge, InvalidMessage):
             self._say(task, stored, pushed, None)
             return
-        desk.put(
-            task,
-            draft,
-            waits=stored.waits,
-            queue_id=stored.queue_id,
-            limit_ms=desk.config.wait_in_send_queue_ms,
-            then=Then(lambda outcome: self._say(task, stored, pushed, outcome)),
-        )
+        desk.put_stored(task, stored, draft, Then(lambda outcome: self._say(task, stored, pushed, outcome)))
 
     def _say(self, task: Task, stored: Stored, pushed: PushResult, outcome: PutOutcome | None) -> None:
         fields, capacity = self._desk.common, self._desk.fields_capacity(task.request)

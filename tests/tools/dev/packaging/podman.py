@@ -99,7 +99,7 @@ def _volume(said: Mapping[str, Any]) -> str:
     return f"--volume={said['source']}:{said['target']}:{'ro' if said.get('read_only') else 'rw'}"
 
 
-# What `podman run` is told for a key. A check builds images and waits for services by itself
+# The flags of `podman run` for each key of a service. The check itself builds images and waits for services.
 FLAGS: Mapping[str, Callable[[Any], Iterable[str]]] = {
     "build": lambda _said: [],
     "cap_drop": lambda said: [f"--cap-drop={one}" for one in said],
@@ -123,7 +123,7 @@ FLAGS: Mapping[str, Callable[[Any], Iterable[str]]] = {
 
 
 def run_words(service: Mapping[str, Any]) -> list[str]:
-    """Return what `podman run` is told of a service, as `docker compose config` gives it. Raises ServiceRefused."""
+    """Return the arguments of `podman run` for a service of `docker compose config`. Raises ServiceRefused."""
     said = {key: value for key, value in service.items() if value is not None}
     image, command = said.pop("image"), said.pop("command", [])
     if unknown := set(said) - set(FLAGS):
