@@ -1,24 +1,32 @@
-"""Runs a function in a process of its own, with bounds on its memory and its time: bad input may exceed neither."""
+"""Runs a function in a process of its own, with bounds on its memory and its time: bad input may exceed neither.
+
+The process is forked from one that has no threads. A child of a test's worker inherits the locks that threads of gRPC,
+Arrow or Spark held at the fork; one that began threads of its own once waited for such a lock for ever.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import resource
-import signal
 import struct
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
 from typing import NamedTuple
 
-from ipc.descriptors import await_readable
-
-MEMORY_BYTES = 1 << 30  # on top of what the test's own process has mapped
+MEMORY_BYTES = 1 << 30  # on top of what the process has mapped when it begins
 SECONDS = 240  # kernels may have to be compiled first, on a busy machine
 CRASHED = 70
 CAPABILITY_VERSION = 0x20080522
+FORKS = get_context("forkserver")
+# What the readers of stores import, so that no child has to.
+FORKS.set_forkserver_preload(
+    ["tests.store.verify.readers", "tools.log.export", "tools.log.show", "tools.log.verify", "store.manifest.manifest"]
+)
 
 
 class Ended(NamedTuple):
@@ -31,32 +39,25 @@ class Ended(NamedTuple):
 def run_bounded(
     action: Callable[[], int], *, memory_bytes: int = MEMORY_BYTES, seconds: float = SECONDS, as_anybody: bool = False
 ) -> Ended:
-    """Fork, run, and tell how it ended; an exception ends it with CRASHED and a traceback.
+    """Run `action`, which must be one that pickle takes; an exception ends it with CRASHED and a traceback.
 
     `as_anybody`: also root may then read only what permissions let him read.
     """
-    with tempfile.TemporaryFile() as output:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os._exit(_child(action, output.fileno(), memory_bytes, as_anybody))
-            finally:
-                os._exit(CRASHED)  # whatever happened: a second test session must not go on here
-        pidfd = os.pidfd_open(pid)
-        try:
-            is_over = await_readable(pidfd, timeout_ms=seconds * 1000)
-            if not is_over:
-                os.kill(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
-        finally:
-            os.close(pidfd)
-        output.seek(0)
-        text = output.read().decode(errors="replace")
+    with tempfile.NamedTemporaryFile() as output:
+        process = FORKS.Process(target=_child, args=(action, output.name, memory_bytes, as_anybody))
+        process.start()
+        process.join(seconds)
+        is_over = process.exitcode is not None
+        if not is_over:
+            process.kill()
+            process.join()
+        code = process.exitcode
+        process.close()
+        text = Path(output.name).read_text(errors="replace")
+    assert code is not None
     if not is_over:
         text += f"\nended by the test after {seconds} s"
-    return Ended(os.waitstatus_to_exitcode(status), text)
+    return Ended(code, text)
 
 
 def obey_permissions() -> None:
@@ -71,10 +72,11 @@ def obey_permissions() -> None:
         raise OSError(ctypes.get_errno(), "capset")
 
 
-def _child(action: Callable[[], int], output: int, memory_bytes: int, as_anybody: bool) -> int:
+def _child(action: Callable[[], int], output: str, memory_bytes: int, as_anybody: bool) -> None:
     try:
-        os.dup2(output, 1)
-        os.dup2(output, 2)
+        to = os.open(output, os.O_WRONLY)
+        os.dup2(to, 1)
+        os.dup2(to, 2)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
         with open("/proc/self/statm") as statm:
             mapped = int(statm.read().split()[0]) * resource.getpagesize()
@@ -87,4 +89,4 @@ def _child(action: Callable[[], int], output: int, memory_bytes: int, as_anybody
         code = CRASHED
     sys.stdout.flush()
     sys.stderr.flush()
-    return code
+    os._exit(code)

@@ -17,14 +17,13 @@ import pytest
 
 from tests.harness.bounded import run_bounded
 from tests.store import golden
-from tests.store.verify.test_broken_stores import ADDRESSES_OF_DEFAULT_INDEX_FILES, READERS
+from tests.store.verify.readers import ADDRESSES_OF_DEFAULT_INDEX_FILES, READ_ONLY_FIRST, READERS
 
 ROUNDS = int(os.environ.get("SLIPSTREAM_FUZZ_ROUNDS", "4"))
 SEED = int(os.environ.get("SLIPSTREAM_FUZZ_SEED", "4"))
 SECONDS_AT_FIRST, SECONDS_A_ROUND = 240, 30  # kernels may have to be compiled first
 KINDS = ("commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "config")
 CASES = [(version, name, kind) for version, name in golden.STORES for kind in KINDS]
-READ_ONLY_FIRST = ("verify", "manifest", "cat", "spark", "broker")
 INTERESTING = (
     b"\x00" * 8,
     b"\xff" * 8,
