@@ -6,6 +6,7 @@ session `spark`; both happen here. A test without these marks that starts one ne
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import resource
@@ -194,6 +195,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tests = [_shared(item) for item in items]
     tell_groups(Path(worker_input["groups"]), {test.name: group_of(test) for test in tests})
     items[:] = [items[number] for number in order(tests, worker_input.get("seconds", {}))]
+
+
+def pytest_collection_finish() -> None:
+    """No collection of garbage looks again at what was loaded by now, and no child that is forked copies its pages."""
+    gc.collect()
+    gc.freeze()
 
 
 def _of_the_process() -> tuple[object, ...]:

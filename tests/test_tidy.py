@@ -212,11 +212,11 @@ def test_protocol_does_no_input_or_output() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("path", [*MODULES, *TESTS], ids=name_of)
-def test_a_module_says_what_it_is(path: Path) -> None:
-    text = ast.get_docstring(nodes_in(path).tree)
-    assert text, "it has no docstring"
-    assert text.partition("\n")[0].rstrip().endswith((".", ":", "?")), "the first line is a sentence"
+def test_a_module_says_what_it_is() -> None:
+    texts = {path: ast.get_docstring(nodes_in(path).tree) or "" for path in [*MODULES, *TESTS]}
+    sentence = (".", ":", "?")
+    wrong = [path for path, text in texts.items() if not text.partition("\n")[0].rstrip().endswith(sentence)]
+    assert not wrong, "the first line of a docstring is a sentence"
 
 
 def test_a_function_fits_on_a_screen() -> None:
@@ -278,10 +278,12 @@ def is_there(name: str) -> bool:
     return (ROOT / name).exists() or name in tree_names() | OTHER_FILES
 
 
-@pytest.mark.parametrize("document", sorted(DOCUMENTS), ids=name_of)
-def test_documents_name_files_that_are_there(document: Path) -> None:
-    named = [name.partition("::")[0] for name in NAMED_IN_BACKTICKS.findall(BLOCK.sub("", document.read_text()))]
-    assert not [name for name in named if not is_there(name)]
+def test_documents_name_files_that_are_there() -> None:
+    wrong = []
+    for document in DOCUMENTS:
+        names = NAMED_IN_BACKTICKS.findall(BLOCK.sub("", document.read_text()))
+        wrong += [f"{name_of(document)}: {name}" for name in names if not is_there(name.partition("::")[0])]
+    assert not wrong
 
 
 def test_docstrings_name_files_that_are_there() -> None:

@@ -6,6 +6,7 @@ their own, which `with_spark` adds and takes away: as one who installs the extra
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ import venv
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+import pytest
 
 from store.reading import extent
 from tests.harness import spark_java
@@ -42,6 +45,16 @@ def build_wheel(checkout: Path, into: Path) -> Path:
     pip("wheel", "--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", into, checkout)
     (wheel,) = into.glob("*.whl")
     return wheel
+
+
+def shared_wheel(factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, which the workers of a run build once."""
+    folder = factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "wheel"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return next(folder.glob("*.whl"), None) or build_wheel(ROOT, folder)
 
 
 def link_packages(folder: Path, *, of_spark: bool) -> None:

@@ -29,6 +29,7 @@ TESTS = "org.apache.rocketmq.test."
 # ends with them: one of the two would wait a minute for its messages, the other ask in a loop for ever.
 REFUSED, REFUSAL = "SqlFilterIT", "does not support consumer to filter message by SQL92"
 JVMS, ATTEMPTS = 2, 3
+PARTS = 9  # `make test` plays one of them at each kind of ours
 CONSUME_SECONDS = 120  # how long a test waits for its messages before it gives up, as published
 SILENT_SECONDS = 300.0  # no test of the suite is as long, those that wait for messages in vain included
 LINE = re.compile(r"(PASS|FAIL|SKIP) (\d+) (?:(\w+)\()?([\w.]+)\)?(?: :: (.*))?")
@@ -63,14 +64,14 @@ def by_length() -> dict[str, float]:
     return {TESTS + name: spent[name] for name in sorted(spent, key=lambda name: (-spent[name], name))}
 
 
-def third(seed: int, number: int) -> list[str]:
-    """A third of the classes: the same ones for the same seed, other ones for another number (0 to 2).
+def part(seed: int, number: int) -> list[str]:
+    """One of PARTS parts of the classes: the same one for the same seed, other ones for another number.
 
-    Of three that are about as long each third has one.
+    Of so many classes that are about as long each part has one.
     """
     names, chance, chosen = list(by_length()), random.Random(seed), list[str]()
-    for at in range(0, len(names), 3):
-        alike = names[at : at + 3]
+    for at in range(0, len(names), PARTS):
+        alike = names[at : at + PARTS]
         chance.shuffle(alike)
         chosen += alike[number : number + 1]
     return sorted(chosen)

@@ -1,6 +1,6 @@
-"""A third of RocketMQ's own integration tests against brokers of ours; `make peer-suite` runs all (docs/peer-suite.md).
+"""A ninth of RocketMQ's own integration tests against brokers of ours; `make peer-suite` runs all (docs/peer-suite.md).
 
-Which third is chosen by SUITE_SEED, printed with every run; each value of `compat` is given another one.
+Which ninth is chosen by SUITE_SEED, printed with every run; each value of `compat` is given another one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop import jars, needs, peer_suite
-from tests.interop.peer_suite import OURS, Outcome
+from tests.interop.peer_suite import OURS, PARTS, Outcome
 from tests.interop.peer_suite_ledger import page
 from tests.interop.rocketmq import VERSION
 
@@ -28,11 +28,11 @@ def one_at_a_time() -> None:
 @pytest.mark.minutes
 @pytest.mark.usefixtures("one_at_a_time")
 @pytest.mark.parametrize("kind", OURS)
-def test_a_third_of_rocketmqs_own_tests_end_as_at_real_brokers(kind: str, tmp_path: Path) -> None:
+def test_a_ninth_of_rocketmqs_own_tests_end_as_at_real_brokers(kind: str, tmp_path: Path) -> None:
     reason = jars.of_suite(VERSION).missing()
     if reason is not None:
         needs.absent(reason)
-    chosen = peer_suite.third(SEED, OURS.index(kind))
+    chosen = peer_suite.part(SEED, OURS.index(kind))
     print(f"SUITE_SEED={SEED}, {kind}: {' '.join(chosen)}")
     with peer_suite.two_brokers(tmp_path, kind) as names:
         outcomes = peer_suite.run_with_patience(tmp_path, names, chosen, kind)
@@ -45,16 +45,16 @@ def test_a_third_of_rocketmqs_own_tests_end_as_at_real_brokers(kind: str, tmp_pa
     assert ran == {name.removeprefix(peer_suite.TESTS) for name in chosen}
 
 
-def test_the_thirds_are_the_whole_and_a_seed_chooses_always_the_same() -> None:
+def test_the_parts_are_the_whole_and_a_seed_chooses_always_the_same() -> None:
     spent = peer_suite.by_length()
     for seed in range(20):
-        thirds = [peer_suite.third(seed, number) for number in range(3)]
-        assert all(len(each) == 15 for each in thirds)
-        long = [sum(spent[name] for name in each) for each in thirds]
-        assert max(long) < 1.5 * min(long), "none is much longer than another"
-        assert sorted(name for each in thirds for name in each) == sorted(peer_suite.classes())
-        assert thirds == [peer_suite.third(seed, number) for number in range(3)]
-    assert len({tuple(peer_suite.third(seed, 0)) for seed in range(20)}) == 20
+        parts = [peer_suite.part(seed, number) for number in range(PARTS)]
+        assert all(len(each) == 5 for each in parts)
+        long = [sum(spent[name] for name in each) for each in parts]
+        assert max(long) < 2 * min(long), "none is much longer than another"
+        assert sorted(name for each in parts for name in each) == sorted(peer_suite.classes())
+        assert parts == [peer_suite.part(seed, number) for number in range(PARTS)]
+    assert len({tuple(peer_suite.part(seed, 0)) for seed in range(20)}) == 20
 
 
 def test_lines_of_the_runner_are_understood_and_judged() -> None:

@@ -15,7 +15,7 @@ import sysconfig
 import venv
 from pathlib import Path
 
-from tests.harness.installed import PRESENT, ROOT, build_wheel, pip
+from tests.harness.installed import PRESENT, pip
 
 OTHERS = ("lz4", "numpy", "numpy.libs", "pyarrow", "zstandard")
 LEFT_OUT = ("__pycache__", "include", "tests", "*.pyi")
@@ -43,13 +43,13 @@ for path in sys.argv[1:]:
 '''
 
 
-def make_environment(folder: Path, scratch: Path) -> None:
+def make_environment(folder: Path, wheel: Path) -> None:
     """A virtual environment with the wheel and what it takes to read."""
     venv.create(folder, with_pip=False)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     for name in OTHERS:
         shutil.copytree(PRESENT / name, packages / name, copy_function=_link, ignore=shutil.ignore_patterns(*LEFT_OUT))
-    pip("--python", folder / "bin" / "python", "install", "--no-deps", "--no-index", build_wheel(ROOT, scratch))
+    pip("--python", folder / "bin" / "python", "install", "--no-deps", "--no-index", wheel)
 
 
 def _link(source: str, target: str) -> None:

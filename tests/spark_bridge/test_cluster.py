@@ -24,6 +24,7 @@ from engine.producer import Producer
 from store.reading import extent
 from store.reading.log_reader import open_log
 from store.reading.summary import messages
+from tests.harness.installed import shared_wheel
 from tests.harness.spark_cluster import LOOPBACK, SparkCluster
 from tests.spark_bridge.archives import DRIVER, make_environment, pack
 from tests.spark_bridge.cluster_driver import CONF, ROWS
@@ -132,9 +133,11 @@ def submitted(cluster: SparkCluster, folder: Path, archive: Path, *paths: str) -
     )
 
 
-def test_executors_read_with_the_python_of_an_archive(cluster: SparkCluster, store: str, tmp_path: Path) -> None:
+def test_executors_read_with_the_python_of_an_archive(
+    cluster: SparkCluster, store: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     environment, archive = tmp_path / "driver" / "environment", tmp_path / "environment.tar.gz"
-    make_environment(environment, tmp_path / "wheel")
+    make_environment(environment, shared_wheel(tmp_path_factory))
     pack(environment, archive)
     with FlightProcess(store, "--no-token") as server:
         ran = submitted(cluster, tmp_path / "driver", archive, store, server.location)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -17,7 +18,7 @@ import pyspark
 import pytest
 
 from ipc.compiled.kernels import is_carried
-from tests.harness.installed import ROOT, THEIRS_FIRST, build_wheel, make_project
+from tests.harness.installed import THEIRS_FIRST, make_project, shared_wheel
 from tests.spark_bridge.stores import SmallStore
 
 pytestmark = pytest.mark.spark
@@ -56,13 +57,13 @@ def bare_python(directory: Path) -> Path:
     return directory / "bin" / "python"
 
 
-def test_a_batch_and_a_stream_with_py_files(tmp_path: Path) -> None:
+def test_a_batch_and_a_stream_with_py_files(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     made = SmallStore(tmp_path / "store")
     for number in range(50):
         made.put("a", b"%d" % number)
     made.dispatch()
     sent, project = tmp_path / "slipstream.zip", tmp_path / "project"
-    build_wheel(ROOT, tmp_path / "wheel").rename(sent)
+    shutil.copy(shared_wheel(tmp_path_factory), sent)
     make_project(project)
     (project / "driver.py").write_text(textwrap.dedent(DRIVER).format(first=THEIRS_FIRST))
     python = str(bare_python(tmp_path / "python"))

@@ -31,6 +31,7 @@ from spark_bridge import java_home
 from store.names import LEASES
 from store.reading.log_reader import open_log
 from store.reading.summary import messages
+from tests.harness.installed import build_wheel
 from tests.harness.other_user import NOBODY, OtherUser
 from tests.spark_bridge.archives import make_environment, pack
 from tests.spark_bridge.flights import FlightProcess
@@ -76,9 +77,9 @@ def make_material(folder: Path, store: Path, location: str) -> Material:
     """All that jobs bring along; nothing is fetched but the daemons, before."""
     here = folder / "material"
     environment, archive, package = here / ENVIRONMENT, here / "environment.tar.gz", here / "slipstream.zip"
-    make_environment(environment, here / "wheel")
+    wheel = build_wheel(SOURCES, here / "wheel")
+    make_environment(environment, wheel)
     pack(environment, archive)
-    (wheel,) = (here / "wheel").glob("*.whl")
     wheel.rename(package)
     bare = here / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)

@@ -1,7 +1,8 @@
 """Power cuts at any moment, under a model that loses any pages and names not synced: the real recovery opens them all.
 
-    PAGE_LOSS_SEED=7 pytest tests/store/recovery/test_page_loss.py        another run; a failure names its own seed and
-    state
+    PAGE_LOSS_SEED=7 PAGE_LOSS_RUNS=100 pytest tests/store/recovery/test_page_loss.py
+
+are others and more of them; a failure names its own seed and state.
 
 The flusher's time and that of queue files (in ticks of a second) are the run's own, however slow the machine is.
 """
@@ -48,7 +49,8 @@ from tests.harness.page_loss import PAGE_BYTES, LossyDisk
 SEGMENT_BYTES, QUEUE_FILE_BYTES = 16 * 1024, 200
 KINDS = QueueKinds(ext_file_bytes=400, batch_file_bytes=46 * 8)
 BATCH_TOPIC = "batches"
-FIRST_SEED, RUNS = int(os.environ.get("PAGE_LOSS_SEED", "0")), 25
+FIRST_SEED = int(os.environ.get("PAGE_LOSS_SEED", "0"))
+RUNS = int(os.environ.get("PAGE_LOSS_RUNS", "10"))
 STEPS_A_RUN, STATES_A_STEP = 40, 5
 STEPS = [*["put"] * 6, *["dispatch"] * 2, *["flush"] * 6, *["table"] * 2, *["expire"] * 2, "restart"]
 TOPICS = ("topic", "other", BATCH_TOPIC)

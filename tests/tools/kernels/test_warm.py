@@ -1,4 +1,7 @@
-"""`slipstream warm` leaves every kernel on disk, says what that gains, and takes all of them away again."""
+"""`slipstream warm` leaves kernels on disk, says what that gains, and takes all of them away again.
+
+That it leaves every kernel is seen where `make setup` has run the same steps.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ipc.compiled import carried
+from ipc.compiled.kernel_folders import folder_of
 from ipc.module_names import PACKAGES, SOURCES
+from tests.tools.kernels.few_kernels import OURS
+
+ALL = "tools.cli"
 
 
-def _slipstream(kernels: Path, *arguments: str, asked: str = carried.NATIVE) -> subprocess.CompletedProcess[str]:
+def _slipstream(
+    module: str, *arguments: str, asked: str = carried.NATIVE, **given: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tools.cli", *arguments],
-        env={**os.environ, carried.ASKED: asked, "NUMBA_CACHE_DIR": str(kernels)},
+        [sys.executable, "-m", module, *arguments],
+        env={**os.environ, carried.ASKED: asked, **given},
         capture_output=True,
         text=True,
         check=True,
@@ -24,26 +33,32 @@ def _slipstream(kernels: Path, *arguments: str, asked: str = carried.NATIVE) -> 
     )
 
 
-def _kernels() -> Iterator[tuple[str, str]]:
-    """(module, function) of all kernels, but those of machines without carry-less multiplication."""
+def _kernels() -> Iterator[tuple[Path, str]]:
+    """(file, function) of all kernels, but those of machines without carry-less multiplication."""
     for path in (path for package in PACKAGES for path in (SOURCES / package).rglob("*.py")):
-        module = ".".join(path.relative_to(SOURCES).with_suffix("").parts)
         for name in re.findall(r"^@(?:bare_)?kernel\ndef (\w+)", path.read_text(), re.MULTILINE):
             if not name.startswith("crc32_of_"):
-                yield module, name
+                yield path, name
 
 
-def test_warm_leaves_every_kernel_once_and_removes_what_it_made(tmp_path: Path) -> None:
+def test_setup_has_left_every_kernel_and_warm_compiles_none_again() -> None:
+    _slipstream(ALL, "warm", asked=carried.BASELINE)  # `slipstream warm --remove` may have been there since
+    assert _slipstream(ALL, "warm", asked=carried.BASELINE).stderr == ""
+    kept = {path: folder_of(path) for path, _name in _kernels()}
+    for path, name in _kernels():
+        folder = kept[path]
+        assert folder is not None and list(folder.rglob(f"*.{name}-*.nbc")), f"{path}: {name}"
+
+
+def test_warm_keeps_kernels_says_what_they_gain_and_removes_them(tmp_path: Path) -> None:
     kernels = tmp_path / "kernels"
-    first = _slipstream(kernels, "warm", "--native", asked="")
-    kept, gains, following = first.stdout.splitlines()
+    own = {"NUMBA_CACHE_DIR": str(kernels)}
+    kept, gains, following = _slipstream(OURS, "warm", "--native", asked="", **own).stdout.splitlines()
     assert kept == f"warm: kernels for this CPU are in {kernels}" and "SLIPSTREAM_COMPILE=native" in following
     assert re.search(r": 128 B \d+\.\d\d, 4096 B \d+\.\d\d, 65536 B \d+\.\d\d$", gains)
-    folders = {folder.name.rpartition("-")[0].removeprefix("kernels-"): folder for folder in kernels.iterdir()}
-    for module, name in _kernels():
-        assert list(folders[module].rglob(f"*.{name}-*.nbc")), f"{module}.{name}"
-    assert _slipstream(kernels, "warm").stderr == ""  # nothing is compiled again
-    assert "removed " in _slipstream(kernels, "warm", "--remove").stdout
+    assert list(kernels.iterdir())
+    assert _slipstream(OURS, "warm", **own).stderr == ""  # nothing is compiled again
+    assert "removed " in _slipstream(ALL, "warm", "--remove", **own).stdout
     assert not list(kernels.iterdir())
 
 

@@ -19,7 +19,7 @@ from engine.figures.ha_status import ha_status
 from ipc.compiled import carried
 from ipc.module_names import version_of
 from tests.harness.conditions import await_that
-from tests.harness.installed import NAMES, ROOT, THEIRS_FIRST, Installed, build_wheel, pip
+from tests.harness.installed import NAMES, ROOT, THEIRS_FIRST, Installed, build_wheel, pip, shared_wheel
 from tests.harness.served_console import ServedConsole
 from tests.tools.test_help import COMMANDS
 from tools.common.local_broker import free_port
@@ -104,7 +104,7 @@ text: str = next(open_store("store").messages()).body
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """The wheel in an environment of its own, its kernels compiled. All tests here use it, so it is made once."""
     directory = tmp_path_factory.mktemp("installed")
-    made = Installed(directory, build_wheel(ROOT, directory / "wheel"))
+    made = Installed(directory, shared_wheel(tmp_path_factory))
     assert ("nothing is to be compiled" in made.run(made.command, "warm").stdout) == (carried.listed() is not None)
     return made
 
