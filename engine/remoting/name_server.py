@@ -1,9 +1,9 @@
-"""A name server as it serves: its requests on the loop, what takes long beside it, its key-value config on disk.
+"""A name server as it serves: its requests on the loop, what takes long beside it, its changes on disk.
 
 Implements: NamesrvController
 A registration's body is read on another thread, one at a time; the loop goes on answering. An answer to a change of the
-key-value config waits until that is on disk, written once for all changes that came meanwhile; to one of settings,
-until the name server's file has it.
+key-value config or of write permissions waits until that is on disk, written once for all changes that came meanwhile;
+to one of settings, until the name server's file has it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 from engine.net import tls
@@ -30,7 +31,7 @@ from engine.remoting.sockets.server import Answered, Limits, RemotingServer
 log = logging.getLogger("slipstream.namesrv")
 
 SCAN_SECONDS = 5.0
-PUT_KV, DELETE_KV = 100, 102
+SAVED = (100, 102, 205, 327)  # changes of the key-value config and of write permissions
 
 
 def _now_ms() -> int:
@@ -38,18 +39,18 @@ def _now_ms() -> int:
 
 
 class ServingNames:
-    """The server; `write_kv(content)` puts the key-value config on disk, from another thread."""
+    """The server; `write(content)` puts what it keeps on disk, from another thread."""
 
     def __init__(
         self,
         state: NameServer,
-        write_kv: Callable[[bytes], None],
+        write: Callable[[bytes], None],
         limits: Limits | None = None,
         rules: Rules | None = None,
         how: ServerTls = tls.PLAINTEXT,
         file: str = "",
     ) -> None:
-        self._state, self._write_kv = state, write_kv
+        self._state, self._write = state, write
         self._settings = KeptSettings(file)
         routes = state.routes
         self._server = RemotingServer(
@@ -70,6 +71,8 @@ class ServingNames:
         while not stop.is_set():
             for connection in self._state.routes.expire(_now_ms()):
                 self._server.close_connection(connection)
+            with suppress(OSError):  # whoever changes something is told of it
+                await self._save()
             try:
                 await asyncio.wait_for(stop.wait(), SCAN_SECONDS)
             except TimeoutError:
@@ -82,8 +85,8 @@ class ServingNames:
     def _answer(self, request: RemotingCommand, connection: int) -> Answered | asyncio.Future[Answered]:
         if request.code == RequestCode.REGISTER_BROKER and len(request.body):
             return asyncio.ensure_future(self._register(request, connection))
-        if request.code in (PUT_KV, DELETE_KV):
-            return asyncio.ensure_future(self._change_kv(request, connection))
+        if request.code in SAVED:
+            return asyncio.ensure_future(self._change_kept(request, connection))
         answer = self._state.answer(request, connection, _now_ms())
         if changed := self._state.settings.changed:
             self._state.settings.changed = {}
@@ -96,24 +99,24 @@ class ServingNames:
         ahead = await asyncio.get_running_loop().run_in_executor(self._reader, self._state.work_ahead, request)
         return self._state.answer(request, connection, _now_ms(), ahead)
 
-    async def _change_kv(self, request: RemotingCommand, connection: int) -> Answered:
+    async def _change_kept(self, request: RemotingCommand, connection: int) -> Answered:
         answer = self._state.answer(request, connection, _now_ms())
         try:
             if answer is None or not answer.code:
                 await self._save()
         except OSError as error:
-            self._seldom.tell("the key-value config cannot be saved: %s", error, level=logging.ERROR)
+            self._seldom.tell("its file cannot be saved: %s", error, level=logging.ERROR)
             remark = f"the change is not on disk: {error.strerror}"
             return None if request.is_oneway else self._state.answered(request, ResponseCode.SYSTEM_ERROR, remark)
         return answer
 
     async def _save(self) -> None:
         """Wait until all changes so far are on disk. Raises OSError."""
-        mine = self._state.kv_changes
+        mine = self._state.changes
         async with self._saving:
             if self._saved >= mine:
                 return
-            upto, table = self._state.kv_changes, {"configTable": self._state.kv}
-            content = json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-            await asyncio.get_running_loop().run_in_executor(self._writer, self._write_kv, content)
+            upto, kept = self._state.changes, self._state.kept()
+            content = json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+            await asyncio.get_running_loop().run_in_executor(self._writer, self._write, content)
             self._saved = upto

@@ -25,7 +25,7 @@ KEYS = (
         "kv_path",
         "path",
         None,
-        says="file of the key-value table. Default: `kvConfig.json` in `~/namesrv`",
+        says="file of the key-value table and of removed write permissions. Default: `kvConfig.json` in `~/namesrv`",
     ),
     Key(
         "orderMessageEnable",

@@ -34,10 +34,12 @@ from store.tables.fastjson import INT32_MAX, INT32_MIN
 from store.tables.tables import (
     FORBIDDEN_TABLE,
     GROUP_TABLE,
+    KEY_VALUES,
     LIGHT_TABLE,
     OFFSET_TABLE,
     TOPIC_TABLE,
     VERSION,
+    WIPED,
     DataVersion,
 )
 
@@ -79,7 +81,12 @@ def _check_key_values(value: Value) -> None:
             raise MalformedConfig(KEY_VALUES, f"{name} is not an object of texts")
 
 
-KEY_VALUES = "configTable"  # of a name server's file, whatever that is called
+def _check_wiped(value: Value) -> None:
+    for version in value[WIPED].values():
+        DataVersion.of({VERSION: version})
+
+
+OF_NAME_SERVERS: dict[str, Check] = {KEY_VALUES: _check_key_values, WIPED: _check_wiped}
 WHOLE: dict[str, Check] = {VERSION: DataVersion.of}
 DELETED: dict[str, Check] = {"deletedTopics": broker_tables.deleted_topics}
 ENTRIES: dict[str, dict[str, Check]] = {  # by file: its tables, and what an entry has to be
@@ -183,7 +190,7 @@ def _split(name: str, value: Value) -> tuple[Value, list[Wrong]]:
         except MalformedConfig as error:
             sound.pop(part, None)
             wrong.append(Wrong(part, part, error.reason))
-    for table, check in ENTRIES.get(name, {KEY_VALUES: _check_key_values}).items():
+    for table, check in ENTRIES.get(name, OF_NAME_SERVERS).items():
         entries = value.get(table)
         if entries is None:
             continue

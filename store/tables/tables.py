@@ -27,6 +27,8 @@ TOPIC_TABLE, OFFSET_TABLE, GROUP_TABLE, VERSION = (
     "topicConfigTable", "offsetTable", "subscriptionGroupTable", "dataVersion",
 )  # fmt: skip
 LIGHT_TABLE = "lmqOffsetTable"  # topic@group: offset, of groups that begin with %LMQ%
+KEY_VALUES = "configTable"  # of a name server's file, whatever that is called
+WIPED = "wipedWritePermissions"  # of the same file: brokers' names, with the version of their topics at that time
 QUEUE_TYPE, BATCH_QUEUE_TYPE = "queue.type", "BatchCQ"
 GROUP_SEPARATOR = "@"
 TOPIC_CAPACITY, OFFSET_CAPACITY, GROUP_CAPACITY, DELAY_CAPACITY = 1024, 512, 1024, 32  # of RocketMQ's maps

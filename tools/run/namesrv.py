@@ -31,6 +31,7 @@ from engine.settings.read_again import outcome, tell_warnings
 from ipc.stop_signals import has_terminal, stop_signals
 from store.files import set_aside
 from store.tables import json_files, mending
+from store.tables.tables import KEY_VALUES, VERSION, WIPED, DataVersion
 from tools.run.readiness import ServiceManager, announce
 
 log = logging.getLogger("slipstream.namesrv")
@@ -57,16 +58,18 @@ def serve(
     Raises MalformedConfig when the key-value config is damaged and cannot be replaced.
     """
     log_lines.configure(log)
+    kv, wiped = read_kept(kv_path)
     state = NameServer(
         compat,
-        read_kv(kv_path),
+        kv,
         order_message_enable=order_message_enable,
         support_acting_master=support_acting_master,
         shown=_shown(listening, kv_path),
+        wiped=wiped,
     )
     state.settings.set_aside = lambda: ", ".join(map(os.fspath, set_aside.files_of(kv_path)))
     keeps = file.path if file else ""
-    server = ServingNames(state, lambda content: write_kv(kv_path, content), limits, rules, how, keeps)
+    server = ServingNames(state, lambda content: write_kept(kv_path, content), limits, rules, how, keeps)
     return uvloop.run(_until_stopped(listening, compat, server, file.reader(state.settings) if file else None))
 
 
@@ -97,15 +100,22 @@ async def _until_stopped(
     return 0
 
 
-def read_kv(path: Path) -> dict[str, dict[str, str]]:
-    """The key-value config that was saved; of a damaged file what is sound. Raises MalformedConfig."""
-    mended = mending.checked(path)
-    table = mended.value.get(mending.KEY_VALUES) or {}
-    return {str(name): {str(key): str(value) for key, value in of.items()} for name, of in table.items()}
+def read_kept(path: Path) -> tuple[dict[str, dict[str, str]], dict[str, DataVersion]]:
+    """The key-value config that was saved, and whose write permissions were removed, with the version of their topics.
+
+    Of a damaged file what is sound. Raises MalformedConfig.
+    """
+    value = mending.checked(path).value
+    table, wiped = (value.get(name) or {} for name in (KEY_VALUES, WIPED))
+    versions = {str(name): DataVersion.of({VERSION: version}) for name, version in wiped.items()}
+    return (
+        {str(name): {str(key): str(value) for key, value in of.items()} for name, of in table.items()},
+        {name: version for name, version in versions.items() if version},
+    )
 
 
-def write_kv(path: Path, content: bytes) -> None:
-    """Save the key-value config, durably; what the file said becomes its backup."""
+def write_kept(path: Path, content: bytes) -> None:
+    """Save what the name server keeps, durably; what the file said becomes its backup."""
     json_files.write_text(path, content)
 
 

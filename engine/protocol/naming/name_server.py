@@ -45,7 +45,7 @@ from store.message.properties import CRC_MASK
 from store.tables import fastjson
 from store.tables.fastjson import MalformedJson
 from store.tables.java_fields import JavaFields
-from store.tables.tables import hash_map_order
+from store.tables.tables import KEY_VALUES, WIPED, DataVersion, hash_map_order
 
 STANDARD_JSON_VERSION = 401  # 4.9.4: from here on clients read quoted integer keys
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
@@ -56,7 +56,7 @@ ROUTE_BYTES_MAX = 1024 * 1024  # of a topic that is registered by hand
 
 
 class NameServer(Answerer):
-    """The state of a name server and its answers; `kv_changes` counts what is to be saved of the key-value config."""
+    """The state of a name server and its answers; `changes` counts what is to be saved of what it keeps."""
 
     def __init__(
         self,
@@ -66,14 +66,15 @@ class NameServer(Answerer):
         order_message_enable: bool = False,
         support_acting_master: bool = False,
         shown: Mapping[str, str] | None = None,
+        wiped: dict[str, DataVersion] | None = None,
     ) -> None:
         super().__init__(compat)
-        self.routes = RouteTable(self.line, support_acting_master=support_acting_master)
+        self.routes = RouteTable(self.line, support_acting_master=support_acting_master, wiped=wiped)
         self.kv: dict[str, dict[str, str]] = {} if kv is None else kv
         self._bodies: dict[tuple[bytes, bool, int], RegisterBody] = {}  # the last large ones read
         self._kv_bodies: dict[str, bytes] = {}  # by namespace, until a value of it changes
         self._kv_bytes = sum(_bytes_of(*pair) for of in self.kv.values() for pair in of.items())
-        self._rules, self._order_message_enable, self.kv_changes = self.line.naming, order_message_enable, 0
+        self._rules, self._order_message_enable, self._kv_changes = self.line.naming, order_message_enable, 0
         self.settings = LiveSettings(
             self._rules,
             shown or {},
@@ -108,6 +109,16 @@ class NameServer(Answerer):
                 RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
                 RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
             }
+
+    @property
+    def changes(self) -> int:
+        """How often anything changed that `kept` returns."""
+        return self._kv_changes + self.routes.wiped_changes
+
+    def kept(self) -> Json:
+        """Return what a name server's file holds."""
+        wiped = {name: version.value() for name, version in self.routes.wiped.items()}
+        return {KEY_VALUES: self.kv, **({WIPED: wiped} if wiped else {})}
 
     # settings
 
@@ -358,7 +369,7 @@ class NameServer(Answerer):
 
     def _kv_changed(self, namespace: str) -> None:
         self._kv_bodies.pop(namespace, None)
-        self.kv_changes += 1
+        self._kv_changes += 1
 
     def _get_kv(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         namespace, key = given(request, "namespace"), given(request, "key")

@@ -4,6 +4,10 @@ Implements: RouteInfoManager of the name server, 4.9.7 and 5.3.3 (spec: remoting
 Whatever is listed comes in the order in which Java lists it. Time is passed in. A connection is a number that its shell
 gives; the broker that registered on it is gone when it ends.
 Every table is bounded, so that its list fits one frame; a broker that finds no room gets an error, and leaves nothing.
+
+Unlike there, a write permission that an administrator has removed stays removed when the name server starts again, if
+the broker comes back with the same topics. It is given back as there: by an order, by a change of topics, or when the
+broker goes.
 """
 
 from __future__ import annotations
@@ -93,8 +97,12 @@ class Route:
 class RouteTable:
     """All brokers and topics that are registered."""
 
-    def __init__(self, line: Line, *, support_acting_master: bool = False) -> None:
+    def __init__(
+        self, line: Line, *, support_acting_master: bool = False, wiped: dict[str, DataVersion] | None = None
+    ) -> None:
         self._rules, self._support_acting_master = line.naming, support_acting_master
+        self.wiped = {} if wiped is None else wiped  # brokers' names: the version of the topics at that time
+        self.wiped_changes = 0  # of `wiped`, each of them to be saved
         self.topics: dict[str, dict[str, QueueData]] = {}
         self.brokers: dict[str, BrokerData] = {}
         self.clusters: dict[str, dict[str, None]] = {}  # ordered sets
@@ -214,6 +222,11 @@ class RouteTable:
                 acting = is_prime_slave and broker.enable_acting_master
                 perm = config.perm & ~PERM_WRITE if acting else config.perm
                 self._put(config.topic, _queues(who.broker_name, config, perm))
+        if is_changed and who.broker_name in self.wiped:
+            if self.wiped[who.broker_name] == body.data_version:
+                self._change_perm(who.broker_name, lambda perm: perm & ~PERM_WRITE)
+            else:
+                self._forget_wiped(who.broker_name)
 
     def _put(self, topic: str, queue: QueueData) -> None:
         of_topic = self.topics.get(topic)
@@ -270,6 +283,8 @@ class RouteTable:
         by_id = broker_id is not None and self._rules.unregisters_by_id
         for known_id in [n for n, at in broker.addresses.items() if (n == broker_id if by_id else at == address)]:
             del broker.addresses[known_id]
+            if known_id == MASTER_ID:
+                self._forget_wiped(broker_name)
         if not broker.addresses:
             self._forget_name(broker_name)
         elif broker.enable_acting_master and min(broker.addresses) > MASTER_ID:
@@ -360,11 +375,23 @@ class RouteTable:
 
     def wipe_write_permission(self, broker_name: str) -> int:
         """Remove write permission from a broker's topics; return how many changed."""
+        broker = self.brokers.get(broker_name)
+        address = broker.addresses.get(MASTER_ID) if broker else None
+        if broker and address and (version := self.version_of(broker.cluster, address)):
+            while len(self.wiped) >= BROKERS_MAX:
+                self._forget_wiped(next(iter(self.wiped)))
+            self.wiped[broker_name] = version
+            self.wiped_changes += 1
         return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_permission(self, broker_name: str) -> int:
         """Make all topics of a broker readable and writable; return how many they are."""
+        self._forget_wiped(broker_name)
         return self._change_perm(broker_name, lambda _perm: PERM_READ_WRITE)
+
+    def _forget_wiped(self, broker_name: str) -> None:
+        if self.wiped.pop(broker_name, None) is not None:
+            self.wiped_changes += 1
 
     def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
         topics = self._topics_of.get(broker_name, {})

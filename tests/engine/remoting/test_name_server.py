@@ -27,11 +27,11 @@ BODY = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": {"t1": {"
 Asker = Callable[..., Awaitable[RemotingCommand]]
 
 
-def served(state: NameServer, write_kv: Callable[[bytes], None], check: Callable[[Asker], Awaitable[None]]) -> None:
+def served(state: NameServer, write: Callable[[bytes], None], check: Callable[[Asker], Awaitable[None]]) -> None:
     """Run `check(ask)` beside a name server; every question is a connection of its own."""
 
     async def run() -> None:
-        server, stop = ServingNames(state, write_kv), asyncio.Event()
+        server, stop = ServingNames(state, write), asyncio.Event()
         port = await server.start_on(listen("127.0.0.1", 0))
         serving = asyncio.ensure_future(server.serve(stop))
 

@@ -40,6 +40,17 @@ def running(directory: Path, *more: str) -> Iterator[int]:
             assert process.wait(SECONDS) == 0
 
 
+@contextmanager
+def killed(*arguments: str) -> Iterator[int]:
+    """A name server that SIGKILL ends; its port."""
+    with subprocess.Popen([*COMMAND, "--port", "0", *arguments], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline().split("127.0.0.1:")[1].split(",")[0])
+        finally:
+            process.kill()
+
+
 def ask(port: int, code: int, body: bytes = b"", **ext: str) -> RemotingCommand:
     splitter, found = FrameSplitter(), []
     with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as peer:
@@ -95,18 +106,39 @@ def test_answered_changes_are_there_after_kill_9(tmp_path: Path) -> None:
     file = tmp_path / "namesrv.properties"
     file.write_text("# ours\norderMessageEnable=false\n")
     for attempt in range(3):
-        arguments = [*COMMAND, "-c", str(file), "--port", "0", "--directory", str(tmp_path / "ns")]
-        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            port = int(process.stdout.readline().split("127.0.0.1:")[1].split(",")[0])
+        with killed("-c", str(file), "--directory", str(tmp_path / "ns")) as port:
             wanted = b"orderMessageEnable=%s" % (b"true" if attempt % 2 == 0 else b"false")
             assert ask(port, RequestCode.UPDATE_NAMESRV_CONFIG, wanted).code == 0
             for key in range(20):
                 assert ask(port, RequestCode.PUT_KV_CONFIG, namespace="n", key=f"k{key}", value=f"{attempt}").code == 0
-            process.kill()
         assert file.read_bytes() == b"# ours\n%s\n" % wanted
         kept = json.loads((tmp_path / "ns" / "kvConfig.json").read_bytes())["configTable"]["n"]
         assert kept == {f"k{key}": f"{attempt}" for key in range(20)}
+
+
+@pytest.mark.crash
+def test_a_write_permission_that_was_removed_stays_so_after_kill_9(tmp_path: Path) -> None:
+    names = {"clusterName": "c", "brokerName": "a", "brokerId": "0", "brokerAddr": "h:1", "haServerAddr": "h:2"}
+    topics = {"t1": {"topicName": "t1", "perm": 6}, "t2": {"topicName": "t2", "perm": 6}}
+    wrapper = {"dataVersion": {"counter": 1, "timestamp": 2}, "topicConfigTable": topics}
+    body = json.dumps({"topicConfigSerializeWrapper": wrapper}).encode()
+    registration = encode(RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=names, body=body, version=479))
+
+    def permissions(*, wipes: bool) -> set[int]:
+        with (
+            killed("--directory", str(tmp_path / "ns")) as port,
+            socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as broker,
+        ):
+            broker.sendall(registration)
+            assert broker.recv(65536)
+            if wipes:
+                order = ask(port, RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="a")
+                assert order.ext_fields == {"wipeTopicCount": "2"}
+            asked = {"topic": "t1", "acceptStandardJsonOnly": "true"}
+            found = json.loads(bytes(ask(port, RequestCode.GET_ROUTEINFO_BY_TOPIC, **asked).body))
+        return {queue["perm"] for queue in found["queueDatas"]}
+
+    assert [permissions(wipes=wipes) for wipes in (True, False, False)] == [{4}, {4}, {4}]
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT], ids=lambda one: one.name)

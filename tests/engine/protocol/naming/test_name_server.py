@@ -200,6 +200,47 @@ def test_permissions_of_a_broker_are_wiped_and_given_back() -> None:
     assert {queue.perm for queues in server.routes.topics.values() for queue in queues.values()} == {6}
 
 
+def permissions(server: NameServer) -> set[int]:
+    return {queue.perm for queues in server.routes.topics.values() for queue in queues.values()}
+
+
+def started_again(server: NameServer) -> NameServer:
+    return NameServer(wiped=dict(server.routes.wiped))
+
+
+def test_permissions_that_were_wiped_stay_so_after_a_start_while_topics_stay_the_same() -> None:
+    server = NameServer()
+    register(server, "a", 0, topics=3)
+    ask(server, 205, brokerName="a")
+    again = started_again(server)
+    register(again, "a", 0, topics=3)
+    assert (permissions(again), again.changes) == ({4}, 0)
+    register(again, "a", 0, topics=4)
+    assert (permissions(again), again.changes, again.kept()) == ({6}, 1, {"configTable": {}})
+
+
+@pytest.mark.parametrize("how", ["an order", "its end", "its silence"])
+def test_permissions_that_were_given_back_are_so_after_a_start(how: str) -> None:
+    server = NameServer()
+    register(server, "a", 0, topics=3)
+    ask(server, 205, brokerName="a")
+    {
+        "an order": lambda: ask(server, 327, brokerName="a"),
+        "its end": lambda: server.routes.connection_closed(1),
+        "its silence": lambda: server.routes.expire(1 << 40),
+    }[how]()
+    assert server.changes == 2
+    again = started_again(server)
+    register(again, "a", 0, topics=3)
+    assert permissions(again) == {6}
+
+
+def test_a_broker_that_nobody_knows_leaves_nothing_when_it_is_wiped() -> None:
+    server = NameServer()
+    assert ask(server, 205, brokerName="ghost").ext_fields == {"wipeTopicCount": "0"}
+    assert (server.changes, server.kept()) == (0, {"configTable": {}})
+
+
 def test_topics_are_listed_deleted_and_registered_by_hand() -> None:
     server = NameServer()
     register(server, "a", 0, topics=4)
@@ -226,7 +267,7 @@ def test_key_values_are_kept_and_order_topics_reach_brokers_and_clients() -> Non
     assert json_of(bytes(ask(server, 105, topic="t0").body))["orderTopicConf"] == "a:4"
     ask(server, 102, namespace="ORDER_TOPIC_CONFIG", key="t0")
     assert json_of(bytes(ask(server, 219, namespace="ORDER_TOPIC_CONFIG").body)) == {"table": {}}
-    assert server.kv_changes == 2
+    assert server.changes == 2
 
 
 def test_old_clients_get_bare_integer_keys_new_ones_quoted() -> None:

@@ -179,7 +179,7 @@ def test_key_values_are_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(name_server, "KV_BYTES_MAX", 1000)
     server = NameServer()
     assert [ask(server, 100, namespace="n", key=str(n), value="v").code for n in range(7)] == [0, 0, 0, 0, 0, 1, 1]
-    assert server.kv_changes == 5
+    assert server.changes == 5
     assert ask(server, 100, namespace="other", key="k", value="v").code == 1 and "other" not in server.kv
     assert ask(server, 100, namespace="n", key="0", value="x" * 900).code == 0
     assert ask(server, 100, namespace="n", key="1", value="x" * 900).code == 1
