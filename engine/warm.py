@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -68,6 +68,7 @@ from store.verify.verification import Verification
 
 SEGMENT_BYTES, RING_BYTES = 1 << 20, 1 << 20
 PRODUCERS = 2
+Result = TypeVar("Result")
 
 
 class _Miniature:
@@ -163,15 +164,17 @@ def warm_up(config: BrokerConfig, *, verification: bool = False, backwards: bool
     note_as_installed()
 
 
-def warm_up_by_two(config: BrokerConfig) -> None:
-    """Run all kernels, those of verification too, in this process and in another that goes backwards."""
+def by_two(work: Callable[..., Result]) -> tuple[Result, Result]:
+    """Do it in this process, and in another with `backwards=True`; of more processes some would only wait for others.
+
+    Only this one tells of its progress. The result of the other has to be one that pickle takes.
+    """
     from concurrent.futures import ProcessPoolExecutor  # not what a broker does at its start
     from multiprocessing import get_context
 
     with ProcessPoolExecutor(1, get_context("fork"), tell_progress_to, (lambda _line: None,)) as beside:
-        other = beside.submit(warm_up, config, verification=True, backwards=True)
-        warm_up(config, verification=True)
-        other.result()
+        other = beside.submit(work, backwards=True)
+        return work(), other.result()
 
 
 def _warm_pipeline(small: _Miniature) -> None:

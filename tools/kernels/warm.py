@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from functools import partial
 
 import click
 
@@ -61,13 +62,14 @@ def _say(
 
 def _compile() -> None:
     from engine.settings.config import from_mapping
-    from engine.warm import warm_up_by_two
+    from engine.warm import by_two, warm_up
     from ipc.compiled.kernels import tell_progress_to
 
     scratch = tempfile.gettempdir()
     with working("loading compiled kernels") as show:
         tell_progress_to(show if sys.stderr.isatty() else lambda line: click.echo(f"slipstream: {line}", err=True))
-        warm_up_by_two(from_mapping({"regionPath": scratch, "storePathRootDir": scratch}))
+        config = from_mapping({"regionPath": scratch, "storePathRootDir": scratch})
+        by_two(partial(warm_up, config, verification=True))
 
 
 def _compile_natively(as_json: bool) -> int:

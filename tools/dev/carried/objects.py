@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any
 from zlib import crc32
 
@@ -19,7 +17,7 @@ from llvmlite import binding as llvm
 from numba.core import config as numba_config
 
 from engine.settings.config import from_mapping
-from engine.warm import warm_up
+from engine.warm import by_two, warm_up
 from ipc.compiled import compiler
 from tools.dev.carried.wrappers import Form, NoWrapper, check
 
@@ -27,9 +25,6 @@ OPTIMISATION = 3
 config = vars(numba_config)
 RUNTIME = "NRT_"  # begins the names of numba's own functions: one of each will do
 NUMBER = re.compile(r"B\d+v\d+(?=B)")  # in a name: how many functions numba had compiled before
-
-
-PROCESSES = 2  # more would wait for each other
 
 
 @dataclass(frozen=True)
@@ -48,18 +43,17 @@ def compile_all() -> list[Compiled]:
     """
     compiled: dict[str, Compiled] = {}
     wanted: set[str] = set()
-    with ProcessPoolExecutor(PROCESSES, get_context("fork")) as processes:
-        for forms, needed in processes.map(_compile, range(PROCESSES)):
-            compiled.update(forms)
-            wanted |= needed
+    for forms, needed in by_two(_compile):
+        compiled.update(forms)
+        wanted |= needed
     if missing := sorted(wanted - compiled.keys()):
         raise RuntimeError(f"{missing[0]} was loaded: only what is compiled here can be linked")
     return [compiled[symbol] for symbol in sorted(compiled)]
 
 
-def _compile(number: int) -> tuple[dict[str, Compiled], set[str]]:
+def _compile(*, backwards: bool = False) -> tuple[dict[str, Compiled], set[str]]:
     """Run all kernels. Return by symbol those forms that the other process had not compiled before, and all symbols."""
-    run_all(backwards=number % 2 == 1)
+    run_all(backwards=backwards)
     called = list(called_forms())
     return {form.symbol: compiled_of(form) for form in called if form.is_new}, {form.symbol for form in called}
 
