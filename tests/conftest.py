@@ -12,6 +12,7 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -57,6 +58,18 @@ soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, FILES)), hard))
 
 local_broker.LocalBroker.start = staticmethod(forked.start)
+
+_end_of_with = subprocess.Popen.__exit__
+
+
+def _ended(process: subprocess.Popen[Any], kind: Any, error: Any, trace: Any) -> None:
+    """At the end of `with Popen(...)`: a test that fails there would wait for ever for a process that nobody ends."""
+    if kind is not None:
+        process.kill()
+    _end_of_with(process, kind, error, trace)
+
+
+setattr(subprocess.Popen, "__exit__", _ended)  # noqa: B010
 
 # A shell's `make test &` has interrupts ignored, and what tests start and interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

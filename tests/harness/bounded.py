@@ -23,9 +23,10 @@ SECONDS = 240  # kernels may have to be compiled first, on a busy machine
 CRASHED = 70
 CAPABILITY_VERSION = 0x20080522
 FORKS = get_context("forkserver")
-# What the readers of stores import, so that no child has to.
+# What children run, so that none of them imports it.
 FORKS.set_forkserver_preload(
-    ["tests.store.verify.readers", "tools.log.export", "tools.log.show", "tools.log.verify", "store.manifest.manifest"]
+    "spark_bridge.columnar.rounds store.manifest.manifest tests.harness.dying tests.store.verify.readers"
+    " tools.log.show tools.log.verify pandas".split()
 )
 
 

@@ -26,6 +26,7 @@ from ipc.counters import Cursor
 from ipc.descriptors import await_readable
 from store.files.pointer import COUNTERS_FILE
 from store.files.segment_files import SegmentFiles
+from tests.harness.children import exit_code_of
 
 WAIT_MS = 120_000
 
@@ -106,7 +107,7 @@ class Node:
     def stop(self, name: str) -> int:
         pid = self.pids.pop(name)
         os.kill(pid, signal.SIGTERM)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return exit_code_of(pid)
 
     def append(self, data: bytes) -> int:
         """What the writer of a master does, without records; the log's end then."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,22 @@ from tests.harness.distribution import SPARK_LANES, Shared, group_of, order, slo
 
 PLAIN = frozenset[str]()
 WORKER = "PYTEST_XDIST_WORKER"
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 300
+CONFTEST = """
+from pathlib import Path
+from tests.harness.scheduler import GroupScheduling, tell_groups
+
+GROUPS = Path(__file__).with_name("groups.json")
+
+def pytest_xdist_make_scheduler(config, log):
+    return GroupScheduling(config, log, GROUPS)
+
+def pytest_collection_modifyitems(config, items):
+    if hasattr(config, "workerinput"):
+        tell_groups(GROUPS, {item.nodeid: item.name.split("_")[1] for item in items})
+"""
+DIES = "os._exit(1)"
 
 
 def shared(name: str, *fixtures: str, marks: frozenset[str] = PLAIN) -> Shared:
@@ -61,6 +80,30 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.mark.parametrize("number", range(8))
 def test_workers_get_whole_groups(number: int, made_once: None) -> None:
     """One of many, so that every worker gets some of them where groups are not kept."""
+
+
+@pytest.mark.parametrize(
+    "deadly", [["a_1"], ["a_2"], ["c_1"], ["a_1", "b_1"], ["a_1", "a_2", "b_1", "c_1"]], ids=" ".join
+)
+def test_a_test_in_which_a_worker_dies_has_failed_and_the_run_goes_on(tmp_path: Path, deadly: list[str]) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    tests = [f"def test_{name}(): {DIES if name in deadly else 'pass'}\n" for name in ("a_1", "a_2", "b_1", "c_1")]
+    (tmp_path / "test_some.py").write_text("import os\n" + "".join(tests))
+    command = [sys.executable, "-m", "pytest", "-n2", "-p", "no:cacheprovider", "-rA", "--rootdir", str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    ran = subprocess.run(
+        [*command, str(tmp_path)],
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    said = [line.split()[:2] for line in ran.stdout.splitlines() if line.startswith(("PASSED ", "FAILED "))]
+    expected = {f"test_some.py::test_{name}": "PASSED" for name in ("a_1", "a_2", "b_1", "c_1")}
+    expected |= {f"test_some.py::test_{name}": "FAILED" for name in deadly}
+    assert (ran.returncode, sorted(said)) == (1, sorted([how, name] for name, how in expected.items())), ran.stdout
 
 
 def test_the_slowest_files_add_up_their_tests() -> None:

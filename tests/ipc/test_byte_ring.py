@@ -10,6 +10,7 @@ import pytest
 
 from ipc import byte_ring
 from ipc.byte_ring import PIECE_BYTES, RingReader, RingWriter
+from tests.harness.children import exit_code_of
 
 RING_BYTES = 1 << 20
 
@@ -97,4 +98,4 @@ def test_between_two_processes(path: Path) -> None:
         for message in reader.messages(64):
             assert message == expected.to_bytes(8, "little") * (expected % 50 + 1)
             expected += 1
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert exit_code_of(child) == 0

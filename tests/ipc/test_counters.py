@@ -11,15 +11,12 @@ from ipc import waiting
 from ipc.compiled import atomics
 from ipc.counters import Counters
 from ipc.errors import CounterMissing, CountersFull
+from tests.harness.children import exit_code_of
 
 
 @njit  # kept nowhere: this module has no name that numba's cache could find it by
 def add_one(words, index):  # type: ignore[no-untyped-def]
     atomics.fetch_add(words, index, 1)
-
-
-def wait_for(pid: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_a_viewer_needs_only_the_region(tmp_path: Path) -> None:
@@ -54,7 +51,7 @@ def test_a_reader_in_another_process_never_sees_a_torn_or_falling_value(tmp_path
         os._exit(0)
     for k in range(1, steps + 1):
         waiting.publish(cursor, step * k)
-    assert wait_for(child) == 0
+    assert exit_code_of(child) == 0
 
 
 def test_nobody_sleeps_through_a_change(tmp_path: Path) -> None:
@@ -73,7 +70,7 @@ def test_nobody_sleeps_through_a_change(tmp_path: Path) -> None:
     for k in range(turns):
         waiting.publish(there, k + 1)
         assert waiting.await_change(back, k, 60_000) == k + 1
-    assert wait_for(child) == 0
+    assert exit_code_of(child) == 0
     assert list(counters.words[[there.index + 1, back.index + 1]]) == [0, 0], "everybody signed off"
 
 
@@ -96,7 +93,7 @@ def test_concurrent_adds_lose_nothing(tmp_path: Path) -> None:
                 add_one(bell.words, bell.index)
             os._exit(0)
         children.append(child)
-    assert [wait_for(child) for child in children] == [0, 0, 0, 0]
+    assert [exit_code_of(child) for child in children] == [0, 0, 0, 0]
     assert bell.read() == 200_001
 
 

@@ -8,6 +8,7 @@ import pytest
 from ipc.errors import RegionMismatch, RegionMissing
 from ipc.process import is_alive, start_time
 from ipc.region import HEADER_BYTES, Region
+from tests.harness.children import exit_code_of
 
 
 def test_what_one_process_writes_another_reads(tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ def test_what_one_process_writes_another_reads(tmp_path: Path) -> None:
         other = Region.attach(tmp_path / "r", kind="test", layout=3, writable=True)
         other.words[7] = 42
         os._exit(0)
-    os.waitpid(child, 0)
+    exit_code_of(child)
     assert region.words[7] == 42
     assert region.creator == (os.getpid(), start_time(os.getpid()))
 
@@ -77,7 +78,7 @@ def test_a_zombie_and_a_stranger_are_not_alive() -> None:
     assert started is not None
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     assert start_time(child) is None  # a zombie
-    os.waitpid(child, 0)
+    exit_code_of(child)
     assert start_time(child) is None
     assert is_alive(os.getpid(), started)
     assert not is_alive(os.getpid(), started + 1)

@@ -12,6 +12,7 @@ import time
 import warnings
 from typing import NamedTuple
 
+from tests.harness.children import exit_code_of
 from tests.simulation import plain
 
 HA = "engine/protocol/ha/"
@@ -343,7 +344,7 @@ def play(mutant: Mutant | None, seeds: range) -> tuple[int, str]:
     os.close(writing)
     with os.fdopen(reading) as answer:
         seed, _colon, rule = answer.read().partition(":")
-    os.waitpid(pid, 0)
+    exit_code_of(pid)
     return int(seed or -1), rule
 
 

@@ -29,6 +29,7 @@ from typing import Any
 import click
 
 from spark_bridge.plan import inventory
+from tests.harness.children import exit_code_of
 from tests.spark_bridge.lakes import Lake
 from tools.cli import run_command
 
@@ -145,7 +146,7 @@ def kill_once(lake: Lake, chance: random.Random, wants_step: bool) -> Kill:
             Faults(lake.format, deadly, None).install()
             return run_command(command(lake))
 
-        code = os.waitstatus_to_exitcode(os.waitpid(child(dying), 0)[1])
+        code = exit_code_of(child(dying))
         where = f"{'behind' if deadly[1] else 'before'} {steps[deadly[0]][2]}, the {deadly[2]}. time"
         return Kill(where, _died(code))
     told, wanted = os.pipe(), 1 + chance.randrange(STEPS_MAX)
@@ -162,7 +163,7 @@ def kill_once(lake: Lake, chance: random.Random, wants_step: bool) -> Kill:
         heard += len(data)
     os.kill(pid, signal.SIGKILL)
     os.close(told[0])
-    return Kill(f"from outside, after {wanted} steps", _died(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+    return Kill(f"from outside, after {wanted} steps", _died(exit_code_of(pid)))
 
 
 def _died(code: int) -> bool:
@@ -182,7 +183,7 @@ def run(directory: Path, kind: str, kills: int, seed: int) -> Outcome:
     while sum(kill.died for kill in outcome.kills) < kills:
         lake.fill(ADDED, ("orders", "returns")[len(outcome.kills) % 2])
         outcome.kills.append(kill_once(lake, chance, wants_step=len(outcome.kills) % 2 == 0))
-    code = os.waitstatus_to_exitcode(os.waitpid(child(lambda: run_command(command(lake))), 0)[1])
+    code = exit_code_of(child(lambda: run_command(command(lake))))
     if code:
         raise RuntimeError(f"the last loader ended with {code}")
     sent, rows = Counter(lake.sent), Counter(lake.places())

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from store.files.directory import StoreDirectory
+from tests.harness.children import exit_code_of
 
 SEGMENT_BYTES, QUEUE_FILE_BYTES = 256 * 1024, 4000
 HUGE = 1 << 42
@@ -389,4 +390,4 @@ def locked(root: Path) -> Iterator[int]:
     finally:
         os.close(end)
         os.close(has_it)
-        os.waitpid(pid, 0)
+        exit_code_of(pid)

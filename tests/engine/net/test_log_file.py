@@ -21,7 +21,7 @@ from engine.net.log_file import LogFile
 from engine.net.log_lines import TRACE_LINES_MAX, ForJournal, JsonLine, OneLine, Threshold
 from engine.settings.log_settings import LogSettings
 from ipc.descriptors import await_readable
-from tests.harness.conditions import await_that
+from tests.harness.conditions import SECONDS, await_that
 
 WRITERS, LINES, LINE_BYTES, MAX_BYTES = 6, 400, 200, 4096
 CONTEXT = multiprocessing.get_context("fork")
@@ -59,7 +59,7 @@ def test_many_processes_write_while_files_are_moved(tmp_path: Path, own: bool, m
     for process in writers:
         process.start()
     for process in writers:
-        process.join()
+        process.join(SECONDS)
     assert [process.exitcode for process in writers] == [0] * WRITERS
     assert Counter(lines_in(files_of(path))) == Counter(
         line_of(writer, number) for writer in range(WRITERS) for number in range(LINES)
@@ -94,7 +94,8 @@ def test_killed_writers_lose_no_others_line(tmp_path: Path) -> None:
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
     for process in (*killed, *survivors):
-        process.join()
+        process.join(SECONDS)
+    assert [process.exitcode for process in survivors] == [0] * len(survivors)
     written = Counter(line for line in lines_in(files_of(path)) if not line.startswith("9 "))
     assert written == Counter(line_of(writer, number) for writer in range(2) for number in range(LINES))
 

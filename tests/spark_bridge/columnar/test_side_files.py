@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,15 @@ from store.message.record import MAGIC_V2, NOT_FOR_QUEUES, SysFlag, blank
 from store.notes import summed_json
 from store.upkeep import side_files
 from store.upkeep.side_files import SideFilesBusy
-from tests.harness.dying import DIED, ends_at_call
+from tests.harness.bounded import run_bounded
+from tests.harness.dying import DIED, act_and_die
 from tests.harness.logs import SmallLog
 from tests.spark_bridge.stores import GOLDEN_STORES, unpack_golden
 
 FILE_CALLS = ("write_at", "sync_file", "rename", "sync_directory", "unlink")
 SOURCE_NAMES = [name for name in COLUMN_NAMES if name != "size"]
 HEAD_AT = 60  # of a record, inside its head
+ADDRESSES = 4 << 30  # Arrow takes many, and hardly any memory
 
 
 @pytest.fixture
@@ -308,7 +311,8 @@ def test_a_killed_builder_leaves_nothing_that_is_believed_and_not_true(log: Smal
     last = [record for record in log.records if record.offset < 4096][-1]
     log.flip(last.offset + HEAD_AT)  # of another history: built anew, over what is there
     for deadly in range(1, 100):
-        code = ends_at_call(lambda: rounds.build_all(log.root), FILE_CALLS, deadly)
+        build = partial(act_and_die, partial(rounds.build_all, log.root), FILE_CALLS, deadly)
+        code = run_bounded(build, memory_bytes=ADDRESSES).code  # Arrow begins threads
         if code != DIED:
             break
         if is_believed(log):

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from spark_bridge.plan.collection import collector_at_rest, planned_in_peace
+from tests.harness.children import exit_code_of
 
 
 @pytest.fixture(autouse=True)
@@ -62,5 +63,5 @@ def test_a_child_of_a_plan_collects():
         pid = os.fork()
         if not pid:
             os._exit(0 if gc.isenabled() else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert exit_code_of(pid) == 0
         assert not gc.isenabled()

@@ -10,6 +10,7 @@ from pathlib import Path
 from spark_bridge.split import leases
 from spark_bridge.split.splits import LeaseTerms
 from store.upkeep import leases as store_leases
+from tests.harness.children import exit_code_of
 
 
 def test_threads_that_read_one_plan_hold_one_lease(tmp_path: Path, monkeypatch) -> None:
@@ -52,4 +53,4 @@ def test_a_child_of_a_reader_does_not_wait_for_its_threads(tmp_path: Path) -> No
         pid = os.fork()
         if not pid:
             os._exit(0 if leases._lock.acquire(timeout=10) else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert exit_code_of(pid) == 0

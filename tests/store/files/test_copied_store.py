@@ -20,6 +20,7 @@ from store.files import pointer
 from store.files.directory import StoreDirectory, store_directory
 from store.reading import extent
 from store.reading.log_reader import open_log
+from tests.harness.children import exit_code_of
 from tests.harness.logs import SmallLog, contents
 
 END = 4321
@@ -244,7 +245,7 @@ def test_a_forked_childs_hold_does_not_count_for_its_dead_parent(tmp_path: Path)
             os.close(write_end)
             os.read(read_end, 1)  # until the test closes its end
         os._exit(0)
-    os.waitpid(parent, 0)
+    exit_code_of(parent)
     left = pointer.read(store.root)
     assert left is not None and left.is_held and not left.is_alive
     assert extent.running(store.root) is None

@@ -11,6 +11,7 @@ import pytest
 
 from store.errors import NotAStore, StoreLocked
 from store.files.directory import StoreDirectory
+from tests.harness.children import exit_code_of
 
 HOLD = """
 import sys
@@ -60,7 +61,7 @@ def test_a_forked_child_does_not_own_its_parents_lock(tmp_path: Path) -> None:
         except StoreLocked as error:
             os._exit(0 if error.owner_pid == os.getppid() else 1)
         os._exit(2)
-    assert os.waitpid(pid, 0)[1] == 0
+    assert exit_code_of(pid) == 0
     directory.unlock()
 
 

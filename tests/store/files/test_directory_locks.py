@@ -18,6 +18,7 @@ from store.files import directory_locks
 from store.files.directory import StoreDirectory
 from store.files.directory_locks import DirectoryLocks
 from store.repair.rebuild import locked
+from tests.harness.children import exit_code_of
 
 ROOT = Path(__file__).parent.parent.parent.parent
 HOLD = """
@@ -109,7 +110,7 @@ def test_the_children_of_a_dead_owner_own_it_to_their_end(tmp_path: Path, monkey
             os._exit(0)
         os.write(telling, b"%d\n" % child)
         os._exit(0)
-    os.waitpid(parent, 0)
+    exit_code_of(parent)
     child = int(os.read(told, 20))
     monkeypatch.setattr(directory_locks, "WAIT_SECONDS", 0.0)
     with pytest.raises(StoreLocked):

@@ -28,6 +28,7 @@ from store.reading import extent
 from store.reading.log_reader import open_log
 from store.reading.walk import walk_segment
 from store.upkeep import leases, snapshot_state, snapshots
+from tests.harness.children import exit_code_of
 from tests.harness.conditions import SECONDS
 from tests.harness.logs import SmallLog
 from tools.common.local_broker import LocalBroker
@@ -62,8 +63,9 @@ def as_nobody(group: int, work: Callable[[], Any]) -> Any:
         os._exit(0)
     os.close(write_end)
     with os.fdopen(read_end, "rb") as pipe:
+        assert await_readable(pipe, timeout_ms=SECONDS * 1000), "the child says nothing"
         content = pipe.read()
-    os.waitpid(pid, 0)
+    exit_code_of(pid)
     return pickle.loads(content)
 
 

@@ -13,6 +13,7 @@ from store.files.directory import StoreDirectory
 from store.index.index_file import Geometry
 from store.repair.rebuild import SUFFIX, Rebuilt, locked, rebuild_index, rebuild_queues
 from store.verify.verification import Verification
+from tests.harness.children import exit_code_of
 from tests.harness.dispatched import ENTRIES_MAX, SLOTS, content, small_store
 from tests.harness.dying import ends_at_call
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog, contents
@@ -103,7 +104,7 @@ def test_a_store_in_use_is_refused(log: SmallLog) -> None:
             os._exit(7)
         finally:
             os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1  # free: the child could lock it
+    assert exit_code_of(child) == 1  # free: the child could lock it
     with locked(log.directory):
         child = os.fork()
         if not child:
@@ -114,7 +115,7 @@ def test_a_store_in_use_is_refused(log: SmallLog) -> None:
                 os._exit(7)
             finally:
                 os._exit(2)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert exit_code_of(child) == 7
 
 
 CALLS = tuple("exchange rename remove_tree sync_tree sync_directory replace_file create_sparse write_at".split())

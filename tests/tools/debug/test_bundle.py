@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from engine.producer import Producer
+from tests.harness.children import exit_code_of
 from tests.harness.conditions import await_that
 from tests.harness.small_disk import SmallDisk
 from tools.common import local_broker
@@ -196,7 +197,7 @@ def test_another_user_gets_what_he_may_read_and_the_names_of_the_rest(is_hidden:
             code = bundle(store, out / "x.tar.gz", None, 60, False)
         finally:
             os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert exit_code_of(child) == 0
     parts = parts_of(out / "x.tar.gz")
     unread = json.loads(parts["bundle.json"])["could_not_be_read"]
     assert "machine.txt" in parts and ("config/topics.json" in parts) is not is_hidden

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from store.upkeep import side_files
+from tests.harness.children import exit_code_of
 from tests.harness.command_line import run
 from tests.harness.dispatched import small_store
 from tests.harness.logs import SmallLog
@@ -116,7 +117,7 @@ def test_another_user_is_refused_and_changes_nothing(log: SmallLog, tmp_path: Pa
             code = run("log", "sidecar", log.root).exit_code
         finally:
             os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in (ExitCode.STORE, ExitCode.USAGE)
+    assert exit_code_of(child) in (ExitCode.STORE, ExitCode.USAGE)
     assert states("--check", log.root) == ["valid", "valid"]
     os.chown(log.root, NOBODY, NOBODY)
     said("--drop", log.root)
