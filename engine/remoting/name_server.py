@@ -68,11 +68,12 @@ class ServingNames:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Forget brokers that are silent for too long, until `stop`; then hang up."""
+        saving: asyncio.Future[None] | None = None
         while not stop.is_set():
             for connection in self._state.routes.expire(_now_ms()):
                 self._server.close_connection(connection)
-            with suppress(OSError):  # whoever changes something is told of it
-                await self._save()
+            if saving is None or saving.done():
+                saving = asyncio.ensure_future(self._save_quietly())
             try:
                 await asyncio.wait_for(stop.wait(), SCAN_SECONDS)
             except TimeoutError:
@@ -109,6 +110,11 @@ class ServingNames:
             remark = f"the change is not on disk: {error.strerror}"
             return None if request.is_oneway else self._state.answered(request, ResponseCode.SYSTEM_ERROR, remark)
         return answer
+
+    async def _save_quietly(self) -> None:
+        """Save what changed without an order; who gives one is told when that fails."""
+        with suppress(OSError):
+            await self._save()
 
     async def _save(self) -> None:
         """Wait until all changes so far are on disk. Raises OSError."""

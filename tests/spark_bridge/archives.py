@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.harness.installed import PRESENT, pip
 
 OTHERS = ("lz4", "numpy", "numpy.libs", "pyarrow", "zstandard")
-LEFT_OUT = ("__pycache__", "include", "tests", "*.pyi")
+LEFT_OUT = ("include", "tests", "*.pyi")
 DRIVER = '''
 import json
 import os
