@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from ipc import chance
-from tests.harness import forked
+from tests.harness import forked, forks
 from tests.harness.distribution import Shared, group_of, order, slowest_files
 from tests.harness.leftovers import Folder
 from tests.harness.scheduler import GroupScheduling, tell_groups
@@ -58,6 +58,8 @@ soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, FILES)), hard))
 
 local_broker.LocalBroker.start = staticmethod(forked.start)
+
+os.fork = forks.running(os.fork)
 
 _end_of_with = subprocess.Popen.__exit__
 

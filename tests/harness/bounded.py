@@ -1,7 +1,7 @@
 """Runs a function in a process of its own, with bounds on its memory and its time: bad input may exceed neither.
 
-The process is forked from one that has no threads. A child of a test's worker inherits the locks that threads of gRPC,
-Arrow or Spark held at the fork; one that began threads of its own once waited for such a lock for ever.
+The process is forked from one that has no threads: a child of a test's worker has the locks that threads of gRPC, Arrow
+or Spark held at the fork (see `forks`).
 """
 
 from __future__ import annotations

@@ -42,9 +42,14 @@ class GroupScheduling(LoadScopeScheduling):
         super().schedule()
         if comes_later:
             super().schedule()  # a worker begins a test when it knows the next
-            for node in self.nodes:
+            for node in self.registered_collections.keys() & self.assigned_work.keys():
                 if not (self.workqueue or node.shutting_down):
                     node.shutdown()
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Hand out to a worker that has collected; another one may have come at the same time, and has not yet."""
+        if node in self.registered_collections:
+            super()._reschedule(node)
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Return the test in which a worker died; None for one that ended well."""
