@@ -41,7 +41,6 @@ from engine.role_change import RoleChange
 from engine.services import delay, transactions
 from engine.settings.config import BrokerConfig, BrokerRole
 from engine.settings.store_parts import index_of, kinds_of
-from engine.warm import warm_up
 from engine.writer import writer
 from engine.writer.journal import create_journal
 from engine.writer.topic_keeper import TopicKeeper
@@ -201,6 +200,8 @@ class Supervisor:
         if before is None or not dead_run.hand_on(before, recovered.max_physical_offset, into):
             file_io.unlink(self._directory.pointer)  # a killed broker's: the mark tells of this run now
         if not (self._is_warm or is_carried()):
+            from engine.warm import warm_up  # where code is carried no start loads this
+
             warm_up(self._config)
         self._is_warm = True  # whatever role comes next: all of them are loaded
         return Children(self._running_board(), self._failures_there(), self._config.affinity)

@@ -57,16 +57,15 @@ def _load() -> None:
     """Import what a broker imports, and load its kernels."""
     for name in OF_A_BROKER:
         importlib.import_module(name)
-    from engine import supervisor
+    from engine import warm
     from engine.settings.config import from_mapping
-    from engine.warm import warm_up
     from ipc.compiled.kernels import is_carried
 
     if is_carried():
         return
     scratch = tempfile.gettempdir()
-    warm_up(from_mapping({"regionPath": scratch, "storePathRootDir": scratch}), verification=True)
-    vars(supervisor)["warm_up"] = lambda _config: None  # a forked broker is warm already
+    warm.warm_up(from_mapping({"regionPath": scratch, "storePathRootDir": scratch}), verification=True)
+    vars(warm)["warm_up"] = lambda _config: None  # a forked broker is warm already
     gc.collect()
     gc.freeze()  # a broker's collections would look through all that, and so copy its pages
 
