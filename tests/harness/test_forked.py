@@ -30,6 +30,8 @@ def test_a_forked_broker_reports_its_exit_code_or_its_signal(tmp_path: Path, mon
 
 
 def test_another_environment_is_given_by_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LocalBroker(tmp_path / "a", **SMALL) as broker:  # what forks was started with the worker's own environment
+        assert isinstance(broker.process, ForkedProcess)
     monkeypatch.setenv("SLIPSTREAM_TEST", "x")
     with LocalBroker(tmp_path / "b", **SMALL) as broker:
         assert isinstance(broker.process, subprocess.Popen)
