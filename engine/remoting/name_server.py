@@ -31,7 +31,12 @@ from engine.remoting.sockets.server import Answered, Limits, RemotingServer
 log = logging.getLogger("slipstream.namesrv")
 
 SCAN_SECONDS = 5.0
-SAVED = (100, 102, 205, 327)  # changes of the key-value config and of write permissions
+SAVED = (  # before the answer
+    RequestCode.PUT_KV_CONFIG,
+    RequestCode.DELETE_KV_CONFIG,
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+    RequestCode.ADD_WRITE_PERM_OF_BROKER,
+)
 
 
 def _now_ms() -> int:
@@ -106,13 +111,13 @@ class ServingNames:
             if answer is None or not answer.code:
                 await self._save()
         except OSError as error:
-            self._seldom.tell("its file cannot be saved: %s", error, level=logging.ERROR)
+            self._seldom.tell("the name server's file cannot be saved: %s", error, level=logging.ERROR)
             remark = f"the change is not on disk: {error.strerror}"
             return None if request.is_oneway else self._state.answered(request, ResponseCode.SYSTEM_ERROR, remark)
         return answer
 
     async def _save_quietly(self) -> None:
-        """Save what changed without an order; who gives one is told when that fails."""
+        """Save changes that no administrator ordered. An error is not told here; the next order is answered with it."""
         with suppress(OSError):
             await self._save()
 

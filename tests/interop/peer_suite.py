@@ -29,7 +29,7 @@ TESTS = "org.apache.rocketmq.test."
 # ends with them: one of the two would wait a minute for its messages, the other ask in a loop for ever.
 REFUSED, REFUSAL = "SqlFilterIT", "does not support consumer to filter message by SQL92"
 JVMS, ATTEMPTS = 2, 3
-PARTS = 9  # `make test` plays one of them at each kind of ours
+PARTS = 9  # of RocketMQ's tests; `make test` runs one part against each kind of broker in OURS
 CONSUME_SECONDS = 120  # how long a test waits for its messages before it gives up, as published
 SILENT_SECONDS = 300.0  # no test of the suite is as long, those that wait for messages in vain included
 LINE = re.compile(r"(PASS|FAIL|SKIP) (\d+) (?:(\w+)\()?([\w.]+)\)?(?: :: (.*))?")

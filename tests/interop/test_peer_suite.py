@@ -1,6 +1,6 @@
-"""A ninth of RocketMQ's own integration tests against brokers of ours; `make peer-suite` runs all (docs/peer-suite.md).
+"""RocketMQ's own integration tests, run against our brokers: a ninth of them here, all by `make peer-suite`.
 
-Which ninth is chosen by SUITE_SEED, printed with every run; each value of `compat` is given another one.
+SUITE_SEED chooses the ninth. Each run prints it. Each value of `compat` gets another ninth.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_the_parts_are_the_whole_and_a_seed_chooses_always_the_same() -> None:
         parts = [peer_suite.part(seed, number) for number in range(PARTS)]
         assert all(len(each) == 5 for each in parts)
         long = [sum(spent[name] for name in each) for each in parts]
-        assert max(long) < 2 * min(long), "none is much longer than another"
+        assert max(long) < 1.75 * min(long), "none is much longer than another"
         assert sorted(name for each in parts for name in each) == sorted(peer_suite.classes())
         assert parts == [peer_suite.part(seed, number) for number in range(PARTS)]
     assert len({tuple(peer_suite.part(seed, 0)) for seed in range(20)}) == 20

@@ -224,7 +224,7 @@ class RouteTable:
                 self._put(config.topic, _queues(who.broker_name, config, perm))
         if is_changed and who.broker_name in self.wiped:
             if self.wiped[who.broker_name] == body.data_version:
-                self._change_perm(who.broker_name, lambda perm: perm & ~PERM_WRITE)
+                self._make_read_only(who.broker_name)
             else:
                 self._forget_wiped(who.broker_name)
 
@@ -288,7 +288,7 @@ class RouteTable:
         if not broker.addresses:
             self._forget_name(broker_name)
         elif broker.enable_acting_master and min(broker.addresses) > MASTER_ID:
-            self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+            self._make_read_only(broker_name)
 
     def _forget_name(self, broker_name: str) -> None:
         del self.brokers[broker_name]
@@ -382,7 +382,7 @@ class RouteTable:
                 self._forget_wiped(next(iter(self.wiped)))
             self.wiped[broker_name] = version
             self.wiped_changes += 1
-        return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+        return self._make_read_only(broker_name)
 
     def add_write_permission(self, broker_name: str) -> int:
         """Make all topics of a broker readable and writable; return how many they are."""
@@ -392,6 +392,9 @@ class RouteTable:
     def _forget_wiped(self, broker_name: str) -> None:
         if self.wiped.pop(broker_name, None) is not None:
             self.wiped_changes += 1
+
+    def _make_read_only(self, broker_name: str) -> int:
+        return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
         topics = self._topics_of.get(broker_name, {})

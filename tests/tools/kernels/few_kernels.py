@@ -6,10 +6,9 @@ from engine import warm
 from tools import cli
 from tools.kernels import native_gain
 
-STEPS = (warm._warm_ends, warm._warm_index)
 OURS = "tests.tools.kernels.few_kernels"
 
 if __name__ == "__main__":
-    vars(warm)["STEPS"] = STEPS
+    vars(warm)["STEPS"] = (warm._warm_ends, warm._warm_index)
     vars(native_gain)["named"] = lambda module: OURS if module == "tools.cli" else module
     cli.main()

@@ -44,9 +44,8 @@ def _kernels() -> Iterator[tuple[Path, str]]:
 def test_setup_has_left_every_kernel_and_warm_compiles_none_again() -> None:
     _slipstream(ALL, "warm", asked=carried.BASELINE)  # `slipstream warm --remove` may have been there since
     assert _slipstream(ALL, "warm", asked=carried.BASELINE).stderr == ""
-    kept = {path: folder_of(path) for path, _name in _kernels()}
     for path, name in _kernels():
-        folder = kept[path]
+        folder = folder_of(path)
         assert folder is not None and list(folder.rglob(f"*.{name}-*.nbc")), f"{path}: {name}"
 
 

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.broker
 
 
 @contextmanager
-def running(directory: Path, *more: str) -> Iterator[int]:
-    """A name server; its port."""
+def running(directory: Path, *more: str, end: signal.Signals = signal.SIGTERM) -> Iterator[int]:
+    """A name server until that signal; its port."""
     arguments = [*COMMAND, "--port", "0", "--directory", str(directory), *more]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -36,19 +36,8 @@ def running(directory: Path, *more: str) -> Iterator[int]:
         try:
             yield int(line.split("127.0.0.1:")[1].split(",")[0])
         finally:
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(SECONDS) == 0
-
-
-@contextmanager
-def killed(*arguments: str) -> Iterator[int]:
-    """A name server that SIGKILL ends; its port."""
-    with subprocess.Popen([*COMMAND, "--port", "0", *arguments], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield int(process.stdout.readline().split("127.0.0.1:")[1].split(",")[0])
-        finally:
-            process.kill()
+            process.send_signal(end)
+            assert process.wait(SECONDS) == (0 if end is signal.SIGTERM else -end)
 
 
 def ask(port: int, code: int, body: bytes = b"", **ext: str) -> RemotingCommand:
@@ -106,7 +95,7 @@ def test_answered_changes_are_there_after_kill_9(tmp_path: Path) -> None:
     file = tmp_path / "namesrv.properties"
     file.write_text("# ours\norderMessageEnable=false\n")
     for attempt in range(3):
-        with killed("-c", str(file), "--directory", str(tmp_path / "ns")) as port:
+        with running(tmp_path / "ns", "-c", str(file), end=signal.SIGKILL) as port:
             wanted = b"orderMessageEnable=%s" % (b"true" if attempt % 2 == 0 else b"false")
             assert ask(port, RequestCode.UPDATE_NAMESRV_CONFIG, wanted).code == 0
             for key in range(20):
@@ -126,7 +115,7 @@ def test_a_write_permission_that_was_removed_stays_so_after_kill_9(tmp_path: Pat
 
     def permissions(*, wipes: bool) -> set[int]:
         with (
-            killed("--directory", str(tmp_path / "ns")) as port,
+            running(tmp_path / "ns", end=signal.SIGKILL) as port,
             socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as broker,
         ):
             broker.sendall(registration)

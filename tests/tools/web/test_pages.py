@@ -127,7 +127,7 @@ PALE = """() => {
   }
   return pale;
 }"""
-LOOKED_AT_BY_AXE = ((1920, "light"), (360, "dark"))  # seconds a page: each width and each scheme once
+LOOKED_AT_BY_AXE = ((1920, "light"), (360, "dark"))  # axe takes seconds a page: each width and scheme once
 LANDMARKS = ("main", "header", "h1", "nav#pages", "nav [aria-current]")
 
 

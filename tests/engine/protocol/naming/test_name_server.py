@@ -191,17 +191,17 @@ def test_a_wrong_checksum_a_missing_field_and_an_unknown_code_are_refused() -> N
     assert not server.routes.brokers
 
 
+def permissions(server: NameServer) -> set[int]:
+    return {queue.perm for queues in server.routes.topics.values() for queue in queues.values()}
+
+
 def test_permissions_of_a_broker_are_wiped_and_given_back() -> None:
     server = NameServer()
     register(server, "a", 0, topics=3)
     assert ask(server, 205, brokerName="a").ext_fields == {"wipeTopicCount": "3"}
-    assert {queue.perm for queues in server.routes.topics.values() for queue in queues.values()} == {4}
+    assert permissions(server) == {4}
     assert ask(server, 327, brokerName="a").ext_fields == {"addTopicCount": "3"}
-    assert {queue.perm for queues in server.routes.topics.values() for queue in queues.values()} == {6}
-
-
-def permissions(server: NameServer) -> set[int]:
-    return {queue.perm for queues in server.routes.topics.values() for queue in queues.values()}
+    assert permissions(server) == {6}
 
 
 def started_again(server: NameServer) -> NameServer:
