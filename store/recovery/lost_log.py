@@ -63,6 +63,8 @@ def missing(directory: StoreDirectory, bases: Sequence[int]) -> str:
 def missing_end(directory: StoreDirectory, bases: Sequence[int]) -> str:
     """Why it is known that no file is left of what was on disk, though others, which begin at `bases`, are there."""
     checkpoint, mark = _known(directory)
+    if mark is not None and not flushed_mark.counts(mark, directory):
+        return ""  # a RocketMQ broker ran there since, and may have deleted all that we knew
     flushed = _flushed(checkpoint, mark)
     if flushed and bases[0] > flushed and (mark is None or not mark.is_copied_to(directory.root)):
         return f"its first file begins at offset {bases[0]}, but it was on disk up to offset {flushed} before"

@@ -144,6 +144,20 @@ def test_a_log_that_lost_its_oldest_files_is_no_log_whose_files_expired(tmp_path
     assert start(log.root) == log.end, "RocketMQ ran there since, and may have deleted it"
 
 
+def test_rocketmq_may_have_deleted_all_that_our_broker_flushed(tmp_path: Path) -> None:
+    log = small_store(tmp_path / "store")
+    assert start(log.root) == log.end
+    flushed_mark.begin(log.directory, SEGMENT_BYTES // 2)
+    log.files.remove(0)
+    with pytest.raises(LogMissing, match=f"it was on disk up to offset {SEGMENT_BYTES // 2} before"):
+        start(log.root)
+    checkpoint_file.write(log.directory.checkpoint, Checkpoint(1_700_000_000_000, 1_700_000_000_000))
+    assert start(log.root) == log.end
+    shutil.rmtree(log.directory.commitlog)
+    with pytest.raises(LogMissing, match="it has no files"):
+        start(log.root)
+
+
 def test_oldest_files_are_given_up_by_a_command(tmp_path: Path) -> None:
     log = small_store(tmp_path / "store")
     assert start(log.root) == log.end
