@@ -88,19 +88,26 @@ class RemoteTail:
                 time.sleep(PAUSE_S)
 
     def ask(self, ask: str, **more: Any) -> Any:
-        """The answer of the replica that was looked at, else of another one."""
+        """The answer of the replica that was looked at, else of another one. Raises StoreNotReady.
+
+        One whose broker changes its role is silent for a moment.
+        """
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            if self._at is None and self.look() is None:
-                raise StoreNotReady(self.root, PATIENCE_S)
-            assert self._at is not None
-            try:
-                return self._asked(self._at, Question(ask, self._options, **more))
-            except Exception as error:
-                self._left(self._at, error)
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(PAUSE_S)
+            refusal: Exception = StoreNotReady(self.root, PATIENCE_S)
+            if self._at is not None or self.look() is not None:
+                at = self._at
+                assert at is not None
+                try:
+                    answer = self._asked(at, Question(ask, self._options, **more))
+                    if "silent" not in answer:
+                        return answer
+                    self._at = None
+                except Exception as error:
+                    refusal = self._left(at, error)
+            if time.monotonic() >= deadline:
+                raise refusal
+            time.sleep(PAUSE_S)
 
     def close(self) -> None:
         """Close the connections to all servers."""
@@ -281,9 +288,7 @@ def _by_queue(spans: Sequence[Unread]) -> dict[tuple[str, int], tuple[int, int]]
 
 
 def _part(tail: RemoteTail, answer: Any, name: str) -> dict[Any, int]:
-    """Return what an answer says of each queue. Raises StoreNotReady, RemoteFault."""
-    if "silent" in answer:
-        raise StoreNotReady(tail.root, PATIENCE_S)
+    """Return what an answer says of each queue. Raises RemoteFault."""
     try:
         return flat(answer[name])
     except (KeyError, TypeError, ValueError, AttributeError) as error:

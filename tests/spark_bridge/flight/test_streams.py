@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,10 +18,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from spark_bridge.flight import client, followed
 from spark_bridge.flight.client import RemoteStore
 from spark_bridge.flight.errors import FlightError, NotLetIn, ServerUnreachable, TicketBehind, TopicNotServed
+from spark_bridge.flight.questions import NAMES as NAMES_QUESTION
 from spark_bridge.flight.questions import STREAM_ACTION, VERSION, Question, parsed
 from spark_bridge.flight.remote import remote_tails
 from spark_bridge.flight.remote.stream_reader import RemoteStreamReader
 from spark_bridge.flight.streams import Limits
+from spark_bridge.options.flights import Flights
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.names import UnknownTopic
 from spark_bridge.records.spark_schema import schema_of
@@ -233,6 +237,27 @@ def test_a_killed_store_says_nothing_and_is_waited_for(store: SmallStore, monkey
             far(server.location).initialOffset()
         StoreDirectory(store.root).abort.unlink()
         assert far(server.location).initialOffset()
+
+
+def test_a_question_waits_for_the_broker_that_recovers_its_store(
+    store: SmallStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A promoted slave's, for example: between its roles nobody can say where the queues end."""
+    abort, pauses = StoreDirectory(store.root).abort, list[float]()
+
+    def recovered(seconds: float) -> None:
+        pauses.append(seconds)
+        abort.unlink(missing_ok=True)
+
+    monkeypatch.setattr(remote_tails, "PATIENCE_S", 120.0)
+    with served(store.root) as server:
+        tail = remote_tails.RemoteTail(Flights(((server.location,),), TOKEN), [server.location], {})
+        assert tail.look() is not None
+        abort.touch()
+        monkeypatch.setattr(remote_tails, "time", SimpleNamespace(monotonic=time.monotonic, sleep=recovered))
+        assert tail.ask(NAMES_QUESTION, topics=("orders",)) == {}
+        assert pauses
+        tail.close()
 
 
 def test_a_batch_that_is_planned_holds_the_log_until_the_driver_is_silent(store: SmallStore, tmp_path: Path) -> None:
