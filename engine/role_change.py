@@ -41,12 +41,15 @@ class RoleChange:
         self._promoting, self._epoch_min, self._has_served = False, 0, False
         self._epoch, self._is_master = 0, False  # of the role that runs
         self._asks_first = False
+        self.asking_id = of_file.broker_id  # that of the slave that this broker was last
         self.tables_from = ""  # of the role that begins: the old master, where it may still answer
 
     def config_now(self) -> BrokerConfig:
         """The settings of the role that begins. Raises StartRefused, OwnFileDamaged, OSError."""
         config = self._config_now()
         self._is_master = config.broker_role is not BrokerRole.SLAVE
+        if not self._is_master:
+            self.asking_id = config.broker_id
         return config
 
     def _config_now(self) -> BrokerConfig:

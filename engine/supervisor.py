@@ -279,7 +279,8 @@ class Supervisor:
             shared.append(("writer", partial(writer.open_role, config, board, directory)))
         bells = self._bells
         assert bells is not None
-        end = self._change.tables_from, self._reload.file if self._reload is not None else ""
+        file = self._reload.file if self._reload is not None else ""
+        end = self._change.tables_from, file, self._change.asking_id
         shared.append(("clients", partial(clients.open_role, config, board, bells, self._tls, *end)))
         for number in range(config.front_processes):
             shared.append((f"front.{number}", partial(front.open_role, config, board, number, bells, self._tls)))

@@ -110,6 +110,7 @@ class Clients:
         how: BrokerTls | None = None,
         tables_from: str = "",
         file: str = "",
+        asking_id: int = 0,
     ) -> None:
         self._config, self._board, self._turns = config, board, RoleLoop()
         self._loop = self._turns.loop
@@ -133,6 +134,7 @@ class Clients:
         self._registrar = Registrar(
             config, board, metadata, *about, self._learn, self._master.forget, self._turns.end_turn
         )
+        self._registrar.asking_id = asking_id
         self._kept = KeptChanges(self._files, self._registrar, self._lines, self._turns.end_turn)
         self._settings = KeptSettings(file)
         self._files.on_round(self._turns.end_turn_soon)
@@ -421,11 +423,13 @@ def open_role(
     how: BrokerTls | None = None,
     tables_from: str = "",
     file: str = "",
+    asking_id: int = 0,
 ) -> Clients:
     """The clients role of a broker; `how`: its certificates, else read now; `tables_from`: the address of the master
-    before it, of one that was promoted; `file`: what keeps changed settings."""
+    before it, of one that was promoted; `file`: what keeps changed settings; `asking_id`: a promoted master's brokerId
+    at name servers until it has asked who else is one."""
     gc.disable()  # of what is loaded nothing is garbage, and to look for it again and again is a third of the load
     try:
-        return Clients(config, board, bells, how, tables_from, file)
+        return Clients(config, board, bells, how, tables_from, file, asking_id)
     finally:
         gc.enable()

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from engine.board.cursors import Board, Reign
 from engine.errors import EngineError
 from engine.figures.ha_status import ha_status
 from engine.producer import Producer
@@ -78,6 +80,13 @@ def role_of(broker: LocalBroker) -> str:
 
 def masters(*brokers: LocalBroker) -> list[LocalBroker]:
     return [one for one in brokers if role_of(one).endswith("MASTER")]
+
+
+def reign_of(broker: LocalBroker) -> int:
+    there = running(broker.store)
+    assert there is not None
+    with closing(Board.attach(there.region_directory).counters) as counters:
+        return Board(counters).reign.read()
 
 
 def bodies(store: Path) -> list[bytes]:
@@ -171,6 +180,31 @@ def test_one_of_two_slaves_promoted_at_once_becomes_the_master(tmp_path: Path, n
         (master,) = masters(b, c)
         acknowledged += put(master.store, 20)
         assert set(acknowledged) <= set(bodies(master.store))
+
+
+def test_name_servers_list_a_promoted_master_as_one_only_once_it_has_asked_who_else_is(
+    tmp_path: Path, names: Serving
+) -> None:
+    """Of two that are promoted at once, the later one would take the other's place there, and could not find it."""
+    at, seen = {"namesrvAddr": f"127.0.0.1:{names.port}"}, list[tuple[int, int]]()
+    register = names.state.routes.register
+
+    def noted(who: Any, *more: Any) -> Any:
+        if who.address.endswith(f":{b.port}"):
+            seen.append((who.broker_id, reign_of(b)))
+        return register(who, *more)
+
+    with (
+        broker(tmp_path / "a", **MASTER, **at) as a,
+        broker(tmp_path / "b", **{**SLAVE, "brokerId": 7}, haMasterAddress=a.ha_address, **at) as b,
+    ):
+        put(a.store, 20, slaves=1)
+        kill_broker(a)
+        names.do(lambda: setattr(names.state.routes, "register", noted))
+        assert run("promote", b.store).exit_code == 0
+        await_that(lambda: any(number == 0 for number, _reign in seen), "it is listed as the master")
+    assert (7, Reign.ASKS) in seen
+    assert {reign for number, reign in seen if number == 0} == {Reign.CONFIRMED}
 
 
 def test_one_of_two_switches_at_once_is_done(tmp_path: Path, names: Serving) -> None:

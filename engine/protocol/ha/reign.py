@@ -149,7 +149,7 @@ class Watch:
             return Step.STEP_DOWN
         if not asks_first:
             return Step.STAY
-        if Verdict.OLDER in verdicts and now_ms < self._hold_until_ms:
+        if {Verdict.OLDER, Verdict.UNPROVEN} & set(verdicts) and now_ms < self._hold_until_ms:
             self._due_ms = now_ms + SOON_MS
             return Step.STAY
         return Step.SERVE

@@ -85,6 +85,12 @@ class Registration:
             self._relayed, self._deflated_from = texts, b""
             self.hurry()
 
+    def register_as(self, broker_id: int) -> None:
+        """Register under this id from now on: at once, where it is another."""
+        if broker_id != self._member.broker_id:
+            self._member = replace(self._member, broker_id=broker_id)
+            self.hurry()
+
     def lost(self, now_ms: int) -> None:
         """Try again soon: the name server did not answer, or refused."""
         self.is_known, self._next_ms = False, now_ms + RETRY_MS

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from engine.board.cursors import Board
+from engine.board.cursors import Board, Reign
 from engine.net.rare_lines import RareLines
 from engine.net.tls import RenewedContext
 from engine.protocol.naming.registration import Heartbeats, Learned, Making, Registration
@@ -57,7 +57,11 @@ Registrations = dict[str, tuple[Registration, RemotingLink]]
 
 
 class Registrar:
-    """One broker's registrations. `learn` gets each answer, `lost` a name server without one; `hurry` ends a turn."""
+    """One broker's registrations. `learn` gets each answer, `lost` a name server without one; `hurry` ends a turn.
+
+    A promoted master that has not asked yet who else is one is registered under `asking_id`, that of the slave it was.
+    A name server has one broker of each id: two that were promoted at once would hide each other there.
+    """
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class Registrar:
         lost: Callable[[str], None],
         end_turn: Callable[[], None],
     ) -> None:
+        self.asking_id = config.broker_id
         self._config, self._board, self._metadata = config, board, metadata
         self._tasks, self._lines = tasks, lines
         self._learn, self._lost, self._end_turn = learn, lost, end_turn
@@ -124,7 +129,9 @@ class Registrar:
             self.registrations = {
                 address: (registration_of(self._config, self._board), link) for address, link in links.items()
             }
+        is_asking = self._board.reign.read() == Reign.ASKS
         for address, (registration, link) in self.registrations.items():
+            registration.register_as(self.asking_id if is_asking else self._config.broker_id)
             if address not in self._tasks:
                 permission = self._board.broker_permission.read()
                 making = registration.next_request(self._metadata, permission, now_ms)

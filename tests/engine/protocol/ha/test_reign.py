@@ -8,7 +8,7 @@ import random
 import pytest
 
 from engine.protocol.ha import reign
-from engine.protocol.ha.reign import GAP_MS, HOLD_MS, RANGE_BYTES_MAX, Extent, Hold, Standing, Verdict, Watch
+from engine.protocol.ha.reign import GAP_MS, HOLD_MS, RANGE_BYTES_MAX, Extent, Hold, Standing, Step, Verdict, Watch
 from store.epochs import Epoch
 
 FIRST = Epoch(1, 0, "pair:0", 1)
@@ -52,6 +52,15 @@ def test_exactly_one_of_two_differing_masters_goes_on() -> None:
         verdicts = {reign.judge(one, other, is_proved=True), reign.judge(other, one, is_proved=True)}
         same = one.entries[-1:] == other.entries[-1:]
         assert verdicts == ({Verdict.EQUAL} if same else {Verdict.YIELD, Verdict.OLDER}), (one, other)
+
+
+def test_a_promoted_master_asks_again_where_another_must_step_down_or_has_not_proved_itself() -> None:
+    for verdict in (Verdict.OLDER, Verdict.UNPROVEN):
+        watch = Watch(0, may_step_down=True)
+        assert watch.step(HOLD_MS - 1, [verdict], asks_first=True) is Step.STAY
+        assert watch.step(HOLD_MS, [verdict], asks_first=True) is Step.SERVE, "it waits no longer"
+        assert watch.step(HOLD_MS, [verdict, Verdict.YIELD], asks_first=True) is Step.STEP_DOWN
+    assert Watch(0, may_step_down=True).step(1, [], asks_first=True) is Step.SERVE
 
 
 def test_a_history_that_lacks_one_of_our_reigns_is_no_continuation() -> None:

@@ -202,6 +202,17 @@ def test_a_change_is_registered_at_once_when_asked_for() -> None:
     assert broker.codes == [103, 103]
 
 
+def test_a_broker_that_registers_under_another_id_is_listed_once() -> None:
+    server = NameServer("4.9")
+    broker = Broker(server, 1)
+    broker.turn(0)
+    broker.link.register_as(1)
+    assert broker.turn(1) is None, "nothing has changed"
+    broker.link.register_as(0)
+    assert broker.turn(1) is not None
+    assert server.routes.brokers["a"].addresses == {0: "10.0.0.1:10911"}
+
+
 def test_a_refusal_and_a_lost_name_server_are_tried_again_soon() -> None:
     server = NameServer("4.9")
     broker = Broker(server, 0)
