@@ -73,9 +73,12 @@ def _ended(process: subprocess.Popen[Any], kind: Any, error: Any, trace: Any) ->
 
 setattr(subprocess.Popen, "__exit__", _ended)  # noqa: B010
 
-# A shell's `make test &` has interrupts ignored, and what tests start and interrupt would inherit that.
+# A shell's `make test &` and `nohup` ignore signals, and what tests start and signal would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+for ignored in (signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, signal.SIG_DFL)
 
 
 def pytest_configure(config: pytest.Config) -> None:

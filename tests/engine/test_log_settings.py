@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -93,6 +94,7 @@ def test_under_the_journal_lines_have_a_priority_and_no_time(tmp_path: Path) -> 
         assert process.stdout is not None and process.stdout.readline().startswith("ready:")
         process.send_signal(signal.SIGHUP)
         with os.fdopen(read) as journal:
+            assert select.select([journal], [], [], 180)[0], "the journal has no line"
             assert re.fullmatch(r"<6>\d+ INFO SIGHUP: .* was read: nothing has changed.*\n", journal.readline())
             process.send_signal(signal.SIGTERM)
             assert process.wait(180) == 0
