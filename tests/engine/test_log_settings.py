@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.board.cursors import Board
+from ipc.descriptors import await_readable
 from store.reading import extent
 from tests.harness.conditions import await_that
 from tests.harness.whole_lines import whole_lines
@@ -94,7 +94,7 @@ def test_under_the_journal_lines_have_a_priority_and_no_time(tmp_path: Path) -> 
         assert process.stdout is not None and process.stdout.readline().startswith("ready:")
         process.send_signal(signal.SIGHUP)
         with os.fdopen(read) as journal:
-            assert select.select([journal], [], [], 180)[0], "the journal has no line"
+            assert await_readable(journal, timeout_ms=180_000), "the journal has no line"
             assert re.fullmatch(r"<6>\d+ INFO SIGHUP: .* was read: nothing has changed.*\n", journal.readline())
             process.send_signal(signal.SIGTERM)
             assert process.wait(180) == 0
