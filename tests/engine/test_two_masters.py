@@ -28,6 +28,8 @@ from tests.harness.command_line import run
 from tests.harness.conditions import await_that
 from tests.harness.killing import kill_broker
 from tests.harness.served_names import Serving
+from tests.interop import needs
+from tests.interop.rocketmq import NameServer
 from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.crash
@@ -39,6 +41,19 @@ def names() -> Iterator[Serving]:
     server = Serving()
     yield server
     server.stop()
+
+
+@pytest.fixture(params=["ours", "5.3.3"])
+def names_at(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where a name server answers, ours or RocketMQ's."""
+    if request.param == "ours":
+        server = Serving()
+        yield f"127.0.0.1:{server.port}"
+        server.stop()
+        return
+    needs.need([request.param])
+    with NameServer(tmp_path / "names", request.param) as real:
+        yield real.address
 
 
 @pytest.fixture
@@ -148,10 +163,10 @@ def test_a_frozen_master_that_wakes_up_becomes_the_slave_of_the_promoted_one(tmp
 
 
 def test_an_older_master_that_only_a_name_server_reaches_yields_by_the_secret(
-    tmp_path: Path, names: Serving, secret: Path
+    tmp_path: Path, names_at: str, secret: Path
 ) -> None:
     apart = {"brokerIP1": "127.0.0.99", "bindAddress": "127.0.0.1"}  # where each says that it answers, nobody does
-    keys = {"haSecretFile": secret, "namesrvAddr": f"127.0.0.1:{names.port}", **apart}
+    keys = {"haSecretFile": secret, "namesrvAddr": names_at, **apart}
     with (
         broker(tmp_path / "a", **MASTER, **keys) as a,
         broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address, **keys) as b,
@@ -163,8 +178,8 @@ def test_an_older_master_that_only_a_name_server_reaches_yields_by_the_secret(
         assert masters(a, b) == [b] and set(acknowledged) <= set(bodies(b.store))
 
 
-def test_one_of_two_slaves_promoted_at_once_becomes_the_master(tmp_path: Path, names: Serving) -> None:
-    at = {"namesrvAddr": f"127.0.0.1:{names.port}"}
+def test_one_of_two_slaves_promoted_at_once_becomes_the_master(tmp_path: Path, names_at: str) -> None:
+    at = {"namesrvAddr": names_at}
     with (
         broker(tmp_path / "a", **MASTER, **at) as a,
         broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address, **at) as b,
