@@ -4,6 +4,11 @@ Implements: NettyRemotingServer and its processors of sends and pulls (spec: rem
 Publishes:  listen_port (front 0), its words of the board; `serving` as soon as it is so, a start waits for that
 One event loop. Where there are several fronts, all listen at the same ports, and the kernel deals connections out. A
 port that cannot be bound is tried again: the log does not need it.
+
+A client's send, call by call:
+  compiled  Peer.buffer_updated, Peer._take, Front.take_compiled, CompiledSends.take; in send_kernel.py take_sends, _put
+            (put_batch), _publish, whose store of the ring's tail shows the writer all of them
+  the rest  Front.received, Sends.begin, SendDesk.admit, TopicChecks.check, SendDesk.put, Puts.put, Pipeline.put
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@
 and digests of some records' heads against the segment, which tell a log that was cut and written anew. Parquet's own
 page checksums leave out the headers of pages, so the bytes of each column chunk have a sum here, too: `damaged_columns`
 compares those that a reader is about to use. Nothing else of a side file is trusted, and what fails is read in the log.
+
+Each of `COLUMN_NAMES` but `size` is a `Column` of `spark_bridge.records.columns.COLUMNS`, whose function makes its
+values for side files, too. Other names are another `FORMAT`; the topic stays first.
 """
 
 from __future__ import annotations

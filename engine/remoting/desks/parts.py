@@ -3,6 +3,12 @@
 A part is a subclass of `Part` in a module of its own, named in `PARTS` (`engine.remoting.clients`). Its `handlers`
 answer at once, its `later` by coroutines; both may raise `Refused` and `Thrown`. What a part decides by stands in
 `engine/protocol`; what all parts share is the `PartContext`.
+
+A new request needs a number and a kind in `codes.py`: the kind says who may ask, and without one the test
+`test_every_code_has_one_kind` fails. An administrators' number also stands in that test's file and in docs/security.md.
+Administrators' handlers: `AdminRequests` (engine/protocol/broker/admin_requests.py) answers from tables; `AdminOrders`
+and its neighbours (engine/remoting/desks/admin) need files or threads. A front answers the `codes` of its `sends.py`
+and `pulls.py`, a name server those of `name_server.py`.
 """
 
 from __future__ import annotations
