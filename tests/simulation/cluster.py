@@ -59,11 +59,12 @@ def chosen_settings(rng: random.Random, slaves: int, *, are_ours: bool) -> Setti
         rng.randint(1, replicas) if is_automatic else 0,
     )
     segment = rng.choice((2048, 4096, 16_384))
+    flow_limit, overlap_bytes = rng.choice((0, 0, 0, 1500)), rng.choice((200, 2000, 65_536))
     return Settings(
         policy,
         ConnectionLimits(segment, rng.choice((100, 1000, 32_768)), HEARTBEAT_MS, HOUSEKEEPING_MS, SLAVE_TIMEOUT_MS),
         ClientLimits(segment, HEARTBEAT_MS, HOUSEKEEPING_MS, RECONNECT_MS),
-        flow_limit=rng.choice((0, 0, 0, 1500)),
+        flow_limit=flow_limit,
         fallbehind_bytes_max=rng.choice((1000, 1 << 20)),
         slave_timeout_ms=SLAVE_TIMEOUT_MS,
         flush_timeout_ms=FLUSH_TIMEOUT_MS,
@@ -72,7 +73,7 @@ def chosen_settings(rng: random.Random, slaves: int, *, are_ours: bool) -> Setti
         whole_history=are_ours and rng.random() < 0.7,
         counts_flushed=are_ours and rng.random() < 0.2,
         secret=rng.choice((b"", b"a secret")),
-        overlap_bytes=rng.choice((200, 2000, 65_536)),
+        overlap_bytes=min(overlap_bytes, flow_limit or overlap_bytes),  # it has to pass while strangers want the slot
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Collection
 
 from engine.protocol.ha.wire import REPORT
 from tests.simulation.cluster import Cluster, Node
@@ -14,16 +15,27 @@ from tests.simulation.world import Actor
 
 
 class Faults:
-    """Each fault is a method: what happens, and when it is over."""
+    """Each fault is a method: what happens, and when it is over. With `only`, those of other numbers are left out."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, only: Collection[int] | None = None) -> None:
         self.cluster, self.world = cluster, cluster.world
+        self.happened = list[int]()  # their numbers, from 1 on
+        self._only, self._number = only, 0
+        self._rng = random.Random(self.world.rng.random())  # what is left out changes neither kind nor time of others
         self._hosts = 8
 
+    def after(self, every_ms: int) -> int:
+        """Return how long it is to the next one, which come about so often."""
+        return self._rng.randint(1, 2 * every_ms)
+
     def happen(self, kinds: tuple[str, ...]) -> None:
-        """One of these."""
-        kind = self.world.rng.choice(kinds)
-        self.world.tell(f"fault: {kind}")
+        """One of these, unless it is left out."""
+        self._number += 1
+        kind = self._rng.choice(kinds)
+        if self._only is not None and self._number not in self._only:
+            return
+        self.happened.append(self._number)
+        self.world.tell(f"fault {self._number}: {kind}")
         fault: Callable[[], None] = getattr(self, kind)
         fault()
 
@@ -44,8 +56,8 @@ class Faults:
                 link.pipes[pipe].is_dead = True
 
     def hold(self) -> None:
-        """Nothing arrives for a while, then all of it."""
-        if link := self._link():
+        """Nothing arrives for a while, then all of it. On one host nothing is held up: there a kill is seen at once."""
+        if (link := self._link()) and link.host != LOOPBACK:
             for pipe in link.pipes:
                 pipe.hold(self.world.rng.choice((500, 6000, 25_000)))
 

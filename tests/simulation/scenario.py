@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from engine.protocol.ha.client import HaClientState
@@ -12,6 +13,7 @@ from tests.simulation.referee import Broken, Referee
 from tests.simulation.world import World
 
 PUTS_OF_CALM = 3
+PLAYS_MAX = 200
 
 
 class Outcome(NamedTuple):
@@ -25,24 +27,27 @@ class Outcome(NamedTuple):
 
 
 class Failed(AssertionError):
-    """A seed breaks a promise; says which, and how to see it again."""
+    """A seed breaks a promise; says which, and how to see it again. `faults` had happened by then."""
 
-    def __init__(self, seed: int, rule: str, text: str, lines: list[str]) -> None:
-        self.rule = rule
-        last = "\n".join(lines[-60:])
-        super().__init__(f"seed {seed}: {text}\nagain: python -m tests.simulation --seed {seed}\n{last}")
+    def __init__(self, play: Play, rule: str, text: str) -> None:
+        self.seed, self.rule, self.faults = play.seed, rule, tuple(play.faults.happened)
+        again = f"python -m tests.simulation --seed {self.seed}"
+        if play.is_partial:
+            again += f" --faults {','.join(map(str, self.faults)) or 0}"
+        last = "\n".join(list(play.world.lines)[-60:])
+        super().__init__(f"seed {self.seed}: {text}\nagain: {again}\n{last}")
 
 
 class Play:
-    """A seed while it is played."""
+    """A seed while it is played, with all of its faults or `only` those of some numbers."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, only: Collection[int] | None = None) -> None:
+        self.seed, self.is_partial = seed, only is not None
         self.world = World(seed)
         self.referee = Referee()
         are_ours = self.world.chance(0.8)
         self.cluster = Cluster(self.world, self.referee, are_ours=are_ours)
-        self.faults = Faults(self.cluster)
+        self.faults = Faults(self.cluster, only)
         rng = self.world.rng
         kinds = rng.choice((SAFE, WITH_RETENTION))
         self.kinds = (*kinds, *PARTING) if are_ours else kinds
@@ -57,9 +62,9 @@ class Play:
             self.world.run_until(STORM_MS, self.referee.look)
             self._calm_down()
         except Broken as broken:
-            raise Failed(self.seed, broken.rule, str(broken), list(self.world.lines)) from broken
+            raise Failed(self, broken.rule, str(broken)) from broken
         except Exception as error:
-            raise Failed(self.seed, type(error).__name__, repr(error), list(self.world.lines)) from error
+            raise Failed(self, type(error).__name__, repr(error)) from error
         return Outcome(
             self.seed,
             self.world.events,
@@ -80,7 +85,7 @@ class Play:
     def _fault(self) -> None:
         if self.world.now_ms < STORM_MS:
             self.faults.happen(self.kinds)
-            self.world.after(self.world.rng.randint(1, 2 * self.fault_every_ms), self._fault)
+            self.world.after(self.faults.after(self.fault_every_ms), self._fault)
 
     # calm
 
@@ -152,6 +157,31 @@ class Play:
         return where if client is None else f"{where} {client.state.name} {client.reason.name}"
 
 
-def play(seed: int) -> Outcome:
+def play(seed: int, only: Collection[int] | None = None) -> Outcome:
     """Play a seed. Raises Failed."""
-    return Play(seed).run()
+    return Play(seed, only).run()
+
+
+def shortest(failed: Failed, plays_max: int = PLAYS_MAX) -> Failed:
+    """Leave out faults of a play, half of them, a quarter, each alone, while it breaks the same promise."""
+    size, plays = max(len(failed.faults) // 2, 1), 0
+    while True:
+        at, before = 0, failed
+        while at < len(failed.faults) and plays < plays_max:
+            plays += 1
+            fewer = _failure_of(failed.seed, failed.faults[:at] + failed.faults[at + size :])
+            if fewer is not None and fewer.rule == failed.rule:
+                failed = fewer
+            else:
+                at += size
+        if plays >= plays_max or (size == 1 and failed is before):
+            return failed
+        size = max(size // 2, 1)
+
+
+def _failure_of(seed: int, only: Collection[int]) -> Failed | None:
+    try:
+        play(seed, only)
+    except Failed as failed:
+        return failed
+    return None

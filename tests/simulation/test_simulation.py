@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.simulation import scenario
+from tests.simulation.faults import Faults
+from tests.simulation.referee import Broken
 
 SEEDS, SHARE = 400, 50
 
@@ -16,6 +20,33 @@ SEEDS, SHARE = 400, 50
 def test_no_promise_is_broken(first: int) -> None:
     acknowledged = sum(scenario.play(seed).acknowledged for seed in range(first, first + SHARE))
     assert acknowledged > SHARE * 20, "hardly a put was answered: nothing was tried"
+
+
+def test_a_play_that_fails_is_cut_down_to_the_faults_that_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if no slave might be killed behind a connection that held."""
+    seen = list[str]()
+    happen = Faults.happen
+
+    def noted(faults: Faults, kinds: tuple[str, ...]) -> None:
+        before = len(faults.happened)
+        happen(faults, kinds)
+        seen.extend(faults.world.lines[-1].split()[-1:] if len(faults.happened) > before else [])
+        if "hold" in seen and "kill_slave" in seen[seen.index("hold") :]:
+            raise Broken("never both", "it held, and was killed")
+
+    def begun(*arguments: Any) -> None:
+        seen.clear()
+        play_of(*arguments)
+
+    play_of = scenario.Play.__init__
+    monkeypatch.setattr(scenario.Play, "__init__", begun)
+    monkeypatch.setattr(Faults, "happen", noted)
+    failed = next(filter(None, (scenario._failure_of(seed, range(1000)) for seed in range(100))))
+    least = scenario.shortest(failed)
+    assert (len(failed.faults) > 2, len(least.faults), least.rule) == (True, 2, "never both")
+    assert f"--seed {least.seed} --faults {','.join(map(str, least.faults))}" in str(least)
+    again = scenario._failure_of(least.seed, least.faults)
+    assert again is not None and str(again) == str(least)
 
 
 def test_the_same_seed_is_the_same_play() -> None:
