@@ -5,10 +5,13 @@ Publishes:  listen_port (front 0), its words of the board; `serving` as soon as 
 One event loop. Where there are several fronts, all listen at the same ports, and the kernel deals connections out. A
 port that cannot be bound is tried again: the log does not need it.
 
-A client's send, call by call:
-  compiled  Peer.buffer_updated, Peer._take, Front.take_compiled, CompiledSends.take; in send_kernel.py take_sends, _put
-            (put_batch), _publish, whose store of the ring's tail shows the writer all of them
-  the rest  Front.received, Sends.begin, SendDesk.admit, TopicChecks.check, SendDesk.put, Puts.put, Pipeline.put
+A client's send, call by call (modules of engine/front, where no other folder is named):
+  compiled  connections/peer.py: buffer_updated, _take; here: take_compiled; sends/compiled_sends.py: take;
+            sends/send_kernel.py: take_sends, _put or put_batch, _publish; take_sends then stores the ring's tail, which
+            shows all of them to the writer
+  the rest  here: received; sends/sends.py: begin; sends/admission.py: SendDesk.admit, TopicChecks.check; back in
+            sends.py: _checked, _put; SendDesk.put; sends/puts.py: Puts.put; engine/producer/pipeline.py: put, _publish;
+            engine/rings/encode_kernel.py: put_payload
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ from store.notes import summed_json
 from store.notes.summed_json import Damaged
 
 ADVICE = (
-    "compare the log with its master's with `slipstream replica check STORE --with HOST:PORT`, then cut it back by"
-    " `slipstream replica rewind`, or remove the note by `slipstream replica forget STORE`"
+    "compare the log with its master's with `slipstream replica check STORE --with HOST:PORT`; stop the broker, then"
+    " cut the log back by `slipstream replica rewind STORE --with HOST:PORT`, or remove the note by"
+    " `slipstream replica forget STORE`"
 )
 TEXT_MAX = 1000
 INT64_MAX = (1 << 63) - 1
