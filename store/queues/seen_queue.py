@@ -94,7 +94,12 @@ class SeenQueue:
         if self._first == self._stop:
             return 0
         try:
-            return self._first // ENTRY_BYTES + self._first_own()
+            while self._first < self._stop:
+                try:
+                    return self._first // ENTRY_BYTES + self._first_own()
+                except FileNotFoundError:  # retention has deleted it since the folder was listed
+                    self._first += self.file_bytes
+            return self._stop // ENTRY_BYTES
         finally:
             self._let_go_unless_held()
 
@@ -110,7 +115,10 @@ class SeenQueue:
         """The first queue offset whose entry is not there or lies at or above `physical_offset` in the log."""
         try:
             for base in range(self._stop - self.file_bytes, self._first - 1, -self.file_bytes):
-                count = self._count_below(base, physical_offset)
+                try:
+                    count = self._count_below(base, physical_offset)
+                except FileNotFoundError:  # retention has deleted it, and those before it, since the folder was listed
+                    return (base + self.file_bytes) // ENTRY_BYTES
                 if count or base == self._first:
                     return base // ENTRY_BYTES + count
             return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,23 @@ def test_what_was_deleted_or_cut_since_the_look_is_left_out(tmp_path: Path) -> N
     assert physical_offset_at(seen.directory, SMALL + 1) == FIRST_OFFSET + STEP * (SMALL + 1)
     assert physical_offset_at(seen.directory, SMALL + 2) == -1, "the file ends inside of it"
     assert len(seen.entries(SMALL - 4, SMALL + 2)) == 2
+
+
+@pytest.mark.parametrize("per_file", [SMALL, LARGE])
+@pytest.mark.parametrize("deleted", [1, 2, 3])
+@pytest.mark.parametrize("is_held", [True, False])
+def test_both_ends_are_found_although_files_were_deleted_since_the_look(
+    tmp_path: Path, per_file: int, deleted: int, is_held: bool
+) -> None:
+    made(tmp_path / "0", per_file, 0, 2 * per_file + 5)
+    seen = SeenQueue(str(tmp_path / "0"))
+    with seen if is_held else nullcontext():
+        for number in range(deleted):
+            os.unlink(tmp_path / "0" / file_name(20 * per_file * number))
+        begin = deleted * per_file
+        assert seen.end_below(1 << 62) == (begin if deleted == 3 else 2 * per_file + 5)
+        assert seen.end_below(FIRST_OFFSET) == begin
+        assert seen.min_offset == begin
 
 
 def test_a_file_is_open_while_it_is_at_hand_and_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
