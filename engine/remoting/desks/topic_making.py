@@ -47,7 +47,7 @@ class TopicMaking(Part):
         wrong = {name: asked for name, config in known.items() if (asked := without_effect(config))}
         if len(wrong) > word.read():
             some = ", ".join(f"{name} ({' '.join(wrong[name])})" for name in sorted(wrong)[:NAMED_MAX])
-            what = "attributes of %d topics have no effect here, fileReservedTime alone decides: %s"
+            what = "topics whose attributes have no effect here: %d; fileReservedTime alone decides: %s"
             log.warning(what, len(wrong), some)
         waiting.note(word, len(wrong))
 

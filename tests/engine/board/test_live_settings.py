@@ -30,6 +30,11 @@ def board(tmp_path: Path) -> Board:
     return Board.create(tmp_path / "counters")
 
 
+def test_a_name_that_nobody_knows_is_refused_with_the_one_that_was_meant() -> None:
+    assert live_settings.why_not("fileReservedTiem") == "fileReservedTiem: unknown key; did you mean fileReservedTime?"
+    assert "cannot change while the broker runs" in live_settings.why_not("listenPort")
+
+
 def test_each_word_says_what_the_file_says(board: Board) -> None:
     said = {
         "deleteWhen": "0;23", "fileReservedTime": 2**31 - 1, "diskMaxUsedSpaceRatio": 0, "brokerPermission": 2,

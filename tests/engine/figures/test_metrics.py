@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import http.client
 import json
@@ -281,6 +282,21 @@ def test_the_metrics_port_is_tried_first_and_any_free_port_next_unless_configure
     board = Board.create(tmp_path / "counters")
     waiting.publish(board.metrics_port, before)
     assert MetricsServer(from_mapping(settings), board, no_sizes, nobody_tells).ports() == ports
+
+
+def test_another_port_than_the_usual_one_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    board = Board.create(tmp_path / "counters")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        waiting.publish(board.metrics_port, taken.getsockname()[1])  # as of the run before
+        server = MetricsServer(from_mapping({"brokerIP1": "127.0.0.1"}), board, no_sizes, nobody_tells)
+
+        async def served() -> None:
+            await server.start()
+            await server.stop()
+
+        asyncio.run(served())
+    (warned,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert f"metrics are served at port {board.metrics_port.read()} until the next start" in warned
 
 
 def test_a_taken_port_is_tried_again_and_disable_opens_no_port(tmp_path: Path) -> None:

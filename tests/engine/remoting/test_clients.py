@@ -295,7 +295,7 @@ def test_topics_that_ask_for_what_is_lacking_are_named(
     json_files.write(store_dir / "config" / TOPICS, {"topicConfigTable": topics})
     with role(store_dir, region_dir, "", compat="5") as (server, _config):
         turn_until(server, lambda: server._board.unserved_topics.read() == 1)
-        assert "attributes of 1 topics have no effect here" in caplog.text
+        assert "topics whose attributes have no effect here: 1;" in caplog.text
         assert "kept (cleanup.policy=COMPACTION)" in caplog.text and "long" not in caplog.text
         (finding,) = of_the_tables(server._board, str(store_dir))
         assert (finding.reason, finding.verdict) == ("UNSERVED", Verdict.DEGRADED)
