@@ -166,7 +166,8 @@ class Registration:
             if (answer.ext_fields or {}).get("changed") != "false":
                 self.hurry()
             return None
-        self.is_known = True
+        registered_id = (request.ext_fields or {}).get("brokerId")
+        self.is_known = registered_id == str(self._member.broker_id)  # else it has got another since
         fields = answer.ext_fields or {}
         return Learned(fields.get("masterAddr"), fields.get("haServerAddr"), _order_topics(bytes(answer.body)))
 

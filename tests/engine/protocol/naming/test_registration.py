@@ -213,6 +213,19 @@ def test_a_broker_that_registers_under_another_id_is_listed_once() -> None:
     assert server.routes.brokers["a"].addresses == {0: "10.0.0.1:10911"}
 
 
+def test_a_broker_that_gets_another_id_while_it_waits_for_an_answer_registers_again() -> None:
+    server = NameServer("4.9")
+    broker = Broker(server, 1, force=False)
+    request = broker.request(0)
+    broker.link.register_as(0)
+    answer = server.answer(request, broker.connection, 0)
+    assert answer is not None
+    broker.link.on_answer(request, answer, 1)
+    assert not broker.link.is_known
+    assert broker.turn(2) is not None, "it registers, and asks for no version"
+    assert server.routes.brokers["a"].addresses == {0: "10.0.0.1:10911"}
+
+
 def test_a_refusal_and_a_lost_name_server_are_tried_again_soon() -> None:
     server = NameServer("4.9")
     broker = Broker(server, 0)
