@@ -13,9 +13,11 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from store.names import TOPICS
 from tests.differential.operations import GROUP, SEND_MESSAGE, EndTransaction, Operation, Put, SendBack, Topic
 from tests.differential.remoting import Answer, Client
 from tests.differential.settings import Hosts, Outcome, real_settings
+from tests.harness.conditions import await_that
 from tests.interop.rocketmq import RocketMQBroker, is_five
 from tools.common.local_broker import free_port
 
@@ -204,9 +206,18 @@ def run(
         outcomes = side.run(operations)
     finally:
         side.close()
-    shutil.copytree(broker.store / "config", broker.home / "config")
+    await_that(lambda: _is_copied(broker.store / "config", broker.home / "config"), "its configuration is whole")
     broker.begin_to_stop()
     return outcomes
+
+
+def _is_copied(config: Path, to: Path) -> bool:
+    """Copy it; False in the moment in which RocketMQ has deleted a file and not put the new one in its place yet."""
+    try:
+        shutil.copytree(config, to, dirs_exist_ok=True)
+    except shutil.Error:
+        return False
+    return (to / TOPICS).exists()
 
 
 def new_hosts(*, features: bool) -> Hosts:
