@@ -15,7 +15,8 @@ from engine.protocol.ha import reign
 from engine.protocol.ha.reign import Standing, Step, Watch
 from engine.protocol.naming.name_server import NameServer
 from engine.protocol.naming.registration import Registration
-from engine.protocol.tables.metadata import Identity, Metadata
+from engine.protocol.tables.defaults import Identity
+from engine.protocol.tables.metadata import Metadata
 from engine.protocol.tables.register_body import Member
 from store.compat import LINES
 from store.epochs import Epoch
