@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,11 @@ class GroupScheduling(LoadScopeScheduling):
         """Hand out to a worker that has collected; another one may have come at the same time, and has not yet."""
         if node in self.registered_collections:
             super()._reschedule(node)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Hand out a group. A worker that has just died keeps it until its end is told: then another one gets it."""
+        with suppress(OSError):
+            super()._assign_work_unit(node)
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Return the test in which a worker died; None for one that ended well."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from tests.harness.distribution import SPARK_LANES, Shared, group_of, order, slowest_files
+from tests.harness.scheduler import GroupScheduling
 
 PLAIN = frozenset[str]()
 WORKER = "PYTEST_XDIST_WORKER"
@@ -104,6 +108,16 @@ def test_a_test_in_which_a_worker_dies_has_failed_and_the_run_goes_on(tmp_path: 
     expected = {f"test_some.py::test_{name}": "PASSED" for name in ("a_1", "a_2", "b_1", "c_1")}
     expected |= {f"test_some.py::test_{name}": "FAILED" for name in deadly}
     assert (ran.returncode, sorted(said)) == (1, sorted([how, name] for name, how in expected.items())), ran.stdout
+
+
+def test_a_worker_that_died_before_it_got_its_group_keeps_it_until_its_end_is_told() -> None:
+    scheduling: Any = GroupScheduling.__new__(GroupScheduling)
+    scheduling.workqueue, scheduling.assigned_work = OrderedDict(group={"a": False, "b": False}), {}
+    node = Mock(**{"send_runtest_some.side_effect": OSError("cannot send (already closed?)")})
+    scheduling.registered_collections = {node: ["a", "b"]}
+    scheduling._assign_work_unit(node)
+    assert scheduling.assigned_work == {node: {"group": {"a": False, "b": False}}}
+    assert (scheduling.remove_node(node), dict(scheduling.workqueue)) == ("a", {"group": {"a": True, "b": False}})
 
 
 def test_the_slowest_files_add_up_their_tests() -> None:
