@@ -200,7 +200,7 @@ def test_one_of_two_slaves_promoted_at_once_becomes_the_master(tmp_path: Path, n
 def test_name_servers_list_a_promoted_master_as_one_only_once_it_has_asked_who_else_is(
     tmp_path: Path, names: Serving
 ) -> None:
-    """Of two that are promoted at once, the later one would take the other's place there, and could not find it."""
+    """Two slaves promoted at once would replace each other in the list, and one would not find the other."""
     at, seen = {"namesrvAddr": f"127.0.0.1:{names.port}"}, list[tuple[int, int]]()
     register = names.state.routes.register
 

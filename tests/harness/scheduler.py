@@ -53,7 +53,7 @@ class GroupScheduling(LoadScopeScheduling):
             super()._reschedule(node)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """Hand out a group. A worker that has just died keeps it until its end is told: then another one gets it."""
+        """Hand out a group. A worker that just died keeps it until xdist reports its end; then another one gets it."""
         with suppress(OSError):
             super()._assign_work_unit(node)
 

@@ -156,7 +156,7 @@ MUTANTS = [
         (
             "self.proves_from = start if start > self.known_offset else 0",
             "self.proves_from = 0",
-            "whoever names a position confirms",
+            "a first report confirms the position that it names",
         ),
         (
             "counts = min(self.slave_ack_offset, self.known_offset) if self.proves_from else self.slave_ack_offset",

@@ -117,7 +117,7 @@ class Play:
             world.run_until(world.now_ms + CALM_STEP_MS, self.referee.look)
             if self.referee.last_ok != cluster.leader.log.end:
                 text = f"{self.referee.last_ok}; {self._where(cluster.leader)}, {cluster.leader.master.in_sync} in step"
-                raise Broken("who can be told PUT_OK is", text)
+                raise Broken("a put that all replicas hold gets PUT_OK", text)
 
         if world.chance(0.2):
             self._rest()

@@ -64,7 +64,7 @@ class Promoted:
 
     def return_as_master(self, _other: Promoted) -> None:
         self.answers = self.is_master = True
-        self._registration.register_as(self._asking_id or 0)
+        self._registration.register_as(self._asking_id)
         self._register()
 
     def ask(self, other: Promoted) -> None:
@@ -81,7 +81,7 @@ class Promoted:
 
 
 def serving(are_hidden: bool) -> Iterator[list[int]]:
-    """Of every order: how many served, after each step. `are_hidden`: each is registered as broker 0 at once."""
+    """Yield for every order how many serve after each step. `are_hidden`: both register as broker 0 at once."""
     for first in combinations(range(2 * len(STEPS)), len(STEPS)):
         server = NameServer(COMPAT)
         one, other = (Promoted(server, number, 0 if are_hidden else number) for number in (1, 2))

@@ -23,7 +23,7 @@ def test_no_promise_is_broken(first: int) -> None:
 
 
 def test_a_play_that_fails_is_cut_down_to_the_faults_that_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if no slave might be killed behind a connection that held."""
+    """The promise that this test invents: no slave is killed after a connection was held up."""
     seen = list[str]()
     happen = Faults.happen
 
