@@ -77,19 +77,19 @@ def test_the_flight_command_ends_by_a_signal_and_makes_its_own_token(small: Smal
         assert len(remote_rows(open_to_all.location, request, None)) == 300
 
 
-WITHOUT_METADATA = """
-import importlib.metadata, sys
-def missing(name): raise importlib.metadata.PackageNotFoundError(name)
-importlib.metadata.version = missing
+WITHOUT_SETTINGS = """
+import sys
+from ipc import module_names
+module_names.SETTINGS = "missing.toml"
 from tools.cli import main
 sys.argv = ["slipstream", "flight", "--port", "0", "--no-token", sys.argv[1]]
 main()
 """
 
 
-def test_sources_that_are_not_installed_serve_too(small: SmallStore) -> None:
-    """As on a host that has them on PYTHONPATH alone."""
-    command = [sys.executable, "-c", WITHOUT_METADATA, str(small.root)]
+def test_sources_without_a_version_serve_too(small: SmallStore) -> None:
+    """As on a host that has the packages on PYTHONPATH, and no pyproject.toml beside them."""
+    command = [sys.executable, "-c", WITHOUT_SETTINGS, str(small.root)]
     path = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=path) as process:
         try:

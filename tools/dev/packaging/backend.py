@@ -23,7 +23,7 @@ from setuptools import build_meta
 from setuptools.build_meta import prepare_metadata_for_build_editable
 
 from ipc.compiled import carried
-from ipc.module_names import PACKAGES, SOURCES, version_of
+from ipc.module_names import PACKAGES, RELEASE, SOURCES, version_of
 from tools.dev.packaging.nested_imports import OUTER, nested
 from tools.dev.packaging.places import folder_of
 
@@ -57,7 +57,10 @@ ONLY_FOR_BUILDS = ("tools/dev",)
 TAGS = ("--python-tag", "cp311", "--abi-tag", "abi3", "--platform-tag")
 SYSTEM = "manylinux_2_28"
 MACHINE = "machine"  # a setting: the kind of machine whose compiled code the wheel is to have
-VERSION = re.compile(r'^(version = )"([^"]+)"$', re.MULTILINE)
+VERSION = '''"""The version of this package, as the build back end found it."""
+
+VERSION = "{}"
+'''
 RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!\w+:|#)([^)\s]+)\)")
 
 
@@ -108,7 +111,7 @@ def nest(checkout: Path, tree: Path) -> None:
     """Make in `tree` what the wheel is made of. Raises CannotNest."""
     for name in SETTINGS:
         shutil.copy2(checkout / name, tree / name)
-    stamp(checkout, tree)
+    version = stamp(checkout, tree)
     (tree / "README.md").write_text(without_relative_links((checkout / "README.md").read_text()))
     for package in PACKAGES:
         shutil.copytree(checkout / package, tree / OUTER / package, ignore=NOT_SHIPPED)
@@ -118,6 +121,7 @@ def nest(checkout: Path, tree: Path) -> None:
     shutil.copy2(checkout / SPARK_ENTRY, tree / SPARK_ENTRY)
     shutil.copytree(checkout / MAN, tree / MAN)
     (tree / OUTER / "py.typed").touch()
+    (tree / OUTER / "release.py").write_text(VERSION.format(version))
     for path in [*(tree / OUTER).rglob("*.py"), tree / SPARK_ENTRY]:
         text = path.read_text(encoding="utf-8")
         path.write_text(nested(text, _in_checkout(path.relative_to(tree)), checkout), encoding="utf-8")
@@ -150,14 +154,17 @@ def copy_checkout(checkout: Path, tree: Path) -> None:
     (tree / "MANIFEST.in").write_text(f"include {' '.join(TOP_FILES)}\n{grafts}")
 
 
-def stamp(checkout: Path, tree: Path) -> None:
+def stamp(checkout: Path, tree: Path) -> str:
     """Add the commit to the version of what is built, so that no two builds of different commits have the same one.
 
-    Without .git (an image's build has none) it is a digest of the sources.
+    Return that version. Without .git (an image's build has none) it has a digest of the sources.
     """
     settings = tree / "pyproject.toml"
-    stamped = VERSION.sub(lambda one: f'{one[1]}"{version_of(one[2], checkout)}"', settings.read_text(), 1)
-    settings.write_text(stamped)
+    text = settings.read_text()
+    (release,) = RELEASE.findall(text)
+    version = version_of(release, checkout)
+    settings.write_text(text.replace(f'version = "{release}"', f'version = "{version}"', 1))
+    return version
 
 
 def without_relative_links(text: str) -> str:
