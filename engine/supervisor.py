@@ -61,6 +61,7 @@ from store.recovery.recovery import Recovered, recover
 log = logging.getLogger("slipstream")
 
 READY_DEADLINE_MS = 60_000  # a machine may be busy; a port in use is reported at once
+READY_LOOK_MS = 5
 POLL_MS, POLL_RESTED_MS = 1000, 2000
 START_DEATHS_MAX = 3
 YIELDING_NICENESS = 10
@@ -316,7 +317,7 @@ class Supervisor:
             if is_late:
                 why = "the acceptor did not come up"
                 raise StartRefused(f"HA port {self._config.ha_listen_port}", why, "see above; is the port in use?")
-            self._turn(wake_read, 20)
+            self._turn(wake_read, READY_LOOK_MS)
 
     def _are_roles_on_their_way(self) -> bool:
         """Whether a role has not turned yet, or clients are not served by all fronts, at both ports. What has another

@@ -36,7 +36,6 @@ from store.put.draft import Draft, draft_of, draft_of_batch, starts_of
 from store.put.policy import Facts
 from store.put.request import LONG_MAX, SendRequest, Stored, received, to_log
 from store.put.resend import SendBack, check_half, committed, op_message, op_offsets, sent_back
-from store.reading.log_reader import open_log
 
 SECONDS_MAX = 1e9  # of a timeout
 TURNS_MAX = 65_536  # topics whose turn is remembered
@@ -246,6 +245,8 @@ class BrokerPuts:
 
     def _message_at(self, physical_offset: int) -> Message:
         """The message that begins there. Raises OffsetOutOfRange, CorruptRecord, NotAStore."""
+        from store.reading.log_reader import open_log  # few producers read
+
         reader = open_log(self._connection.store)
         boundary = reader.boundary_at(physical_offset)
         if reader.files is None or boundary != physical_offset:

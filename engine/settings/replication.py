@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.protocol.ha.policy import HaSettings
-from engine.settings.config import BrokerConfig
 from engine.settings.keys import KEYS
+
+if TYPE_CHECKING:
+    from engine.settings.config import BrokerConfig  # a producer reads the pointer file alone
 
 REPLICATION_KEYS = {key.name: key.field for key in KEYS if key.field in HaSettings._fields}
 
