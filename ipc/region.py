@@ -138,11 +138,6 @@ class Region:
         finally:
             os.close(fd)
 
-    @property
-    def creator(self) -> tuple[int, int]:
-        """(pid, start time) of the process that made the region."""
-        return int(self.header[HeaderWord.CREATOR_PID]), int(self.header[HeaderWord.CREATOR_START])
-
     def close(self) -> None:
         """Unmap now if no view is left in use, else when the last one goes."""
         mapping, self._mapping = self._mapping, None

@@ -22,8 +22,7 @@ StoreError
 ├── NoBroker             no broker runs on the store
 │   └── BrokerOutOfReach … or its shared memory is not to be seen from here
 ├── InvalidMessage       a message that the format cannot hold
-├── PropertiesTooLarge   properties that do not fit a record
-└── RecordTooLarge       a message above the store's limit
+└── PropertiesTooLarge   properties that do not fit a record
 """
 
 from __future__ import annotations
@@ -294,22 +293,6 @@ class PropertiesTooLarge(StoreError):
             f" {max_bytes}; shorten the properties"
         )
         self.found_bytes, self.max_bytes = found_bytes, max_bytes
-
-
-class RecordTooLarge(StoreError):
-    """Raised for a message above the size limit of the store.
-
-    Next: send a smaller message, or raise `maxMessageSize` on all replicas and restart them.
-    """
-
-    code = "RECORD_TOO_LARGE"
-
-    def __init__(self, what: str, found_bytes: int, max_bytes: int) -> None:
-        super().__init__(
-            f"message refused: {what} has {found_bytes} bytes, the limit is {max_bytes};"
-            " send a smaller message, or raise maxMessageSize"
-        )
-        self.what, self.found_bytes, self.max_bytes = what, found_bytes, max_bytes
 
 
 class QueueFileMismatch(StoreError):

@@ -1,10 +1,10 @@
 """A producer's ring for somebody who never waits: drafts are published as they come, answers collected when words move.
 
 Implements: what CommitLog.asyncPutMessage and GroupCommitService do with a put, without a future or a thread for each
-A front, or a service, calls `put`, follows `followed`, and calls `collect` whenever one of those words has moved, or
-`next_look_ms` is over. Which status a put gets is `put_status`'s to say. Answers come in the order of numbers, but
-for those that are refused, or that wait for no more than to be appended: these come as soon as the writer has passed
-them. What cannot go into the ring now is parked: until the writer has said which slot its queue has, or made room.
+A front, or a service, calls `put`, follows `followed`, and calls `collect` whenever one of those words has moved.
+Which status a put gets is `put_status`'s to say. Answers come in the order of numbers, but for those that are refused,
+or that wait for no more than to be appended: these come as soon as the writer has passed them. What cannot go into the
+ring now is parked: until the writer has said which slot its queue has, or made room.
 Compiled code may publish into the same ring: it fills a row of `table` (`pipeline_kernel`) while `rows_free` says so.
 """
 
@@ -42,7 +42,6 @@ STATUSES = (PutMessageStatus.PUT_OK, *(status for status in PutMessageStatus if 
 NUMBERS = {status: number for number, status in enumerate(STATUSES)}
 TOO_LARGE = (errno.EMSGSIZE, errno.EBADMSG)  # what the writer says of a record that it cannot append
 FOREVER = 1 << 62
-LOOK_MS, SLOT_LOOK_MS = 100, 1  # while something waits; while the writer is asked for a slot by who follows no word
 NS_PER_MS = 1_000_000
 
 
@@ -199,12 +198,6 @@ class Pipeline:
         if first < self.tail:
             begins.append(self._row(first, SentWord.BEGAN_NS))
         return min(begins, default=None)
-
-    def next_look_ms(self) -> int | None:
-        """`collect` is to be called after so long at the latest, even if no word moves; None: no need."""
-        if self.slots.is_asking:
-            return SLOT_LOOK_MS
-        return LOOK_MS if self.puts else None
 
     def _row(self, number: int, word: SentWord) -> int:
         rows = len(self.table) // SENT_WORDS

@@ -2,7 +2,7 @@
 
 `check` is cheap and reads no column: manifest (with its own sum), the Parquet file's length, the digest of its footer,
 and digests of some records' heads against the segment, which tell a log that was cut and written anew. Parquet's own
-page checksums leave out the headers of pages, so the bytes of each column chunk have a sum here, too: `damaged_columns`
+page checksums leave out the headers of pages, so the bytes of each column chunk have a sum here, too: `OpenSide`
 compares those that a reader is about to use. Nothing else of a side file is trusted, and what fails is read in the log.
 
 Each of `COLUMN_NAMES` but `size` is a `Column` of `spark_bridge.records.columns.COLUMNS`, whose function makes its
@@ -144,7 +144,7 @@ def check(root: Path | str, commitlog: Path | str, base_offset: int, segment_byt
     """Whether the side file of that segment may be believed; reads little, writes nothing, needs no broker.
 
     The caller knows that all of the segment lies in the log, from its first byte to its last: a side file cannot.
-    A valid one's columns are believed once `damaged_columns` has nothing to say of them. Whatever lies under the names
+    A valid one's columns are believed once `OpenSide.compare` has compared them. Whatever lies under the names
     is an answer; raises SegmentRemoved, SegmentSizeMismatch and OSError for the segment itself.
     """
     path = data_path(root, base_offset)
@@ -173,23 +173,6 @@ def read_manifest(root: Path | str, base_offset: int) -> Manifest | None:
 def write_manifest(root: Path | str, base_offset: int, manifest: Manifest) -> None:
     """Replace it: all or nothing, and on disk when this returns. Raises OSError; ValueError for too large a one."""
     summed_json.write(manifest_path(root, base_offset), _fields(manifest), MANIFEST_BYTES_MAX)
-
-
-def damaged_columns(side_file: SideFile, names: Sequence[str]) -> str:
-    """Compares the bytes of these columns with their sums; empty, or what is wrong. Reads them once, as they lie."""
-    try:
-        fd = held_files.open_plain(side_file.path)
-    except OSError as error:
-        return f"it cannot be read ({error.strerror})"
-    try:
-        for name, at, length, expected in side_file.data.chunks(names):
-            if digest_of(fd, at, at + length)[:SUM_HEX_DIGITS] != expected:
-                return f"column {name} has other bytes than were written, at {at} of the file"
-    except OSError as error:
-        return f"it cannot be read ({error.strerror})"
-    finally:
-        os.close(fd)
-    return ""
 
 
 def digest_of(fd: int, start: int, end: int) -> str:

@@ -37,11 +37,6 @@ class Limits:
     bytes_max: int | None = None
     delay_max_ms: int = 15 * 60_000
 
-    @property
-    def is_none(self) -> bool:
-        """Return whether every batch takes what there is."""
-        return self.rows_max is None and self.rows_min is None and self.bytes_max is None
-
     def waits(self, rows: int, since_last_batch_ms: float) -> bool:
         """Whether a batch waits for more rows."""
         return self.rows_min is not None and rows < self.rows_min and since_last_batch_ms < self.delay_max_ms

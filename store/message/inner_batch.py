@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -49,15 +49,6 @@ def decode_batch(body: bytes | memoryview, what: str = "batch") -> Iterator[Batc
             raise MalformedData(what, f"the message at {at} has size {size}, but its parts end at {end} of {len(view)}")
         yield BatchItem(flag, view[at + _HEAD.size : at + _HEAD.size + body_bytes], bytes(view[properties_at:end]))
         at = end
-
-
-def encode_batch(items: Iterable[BatchItem]) -> bytes:
-    """The body of a batch, as a client sends it."""
-    parts: list[bytes | memoryview] = []
-    for flag, body, properties in items:
-        size = ITEM_BYTES_MIN + len(body) + len(properties)
-        parts += [_HEAD.pack(size, 0, 0, flag, len(body)), body, _PROPERTIES_LENGTH.pack(len(properties)), properties]
-    return b"".join(parts)
 
 
 def messages_in(message: Message, max_bytes: int = MAX_BODY_BYTES) -> Iterator[Message]:

@@ -44,15 +44,6 @@ class Item(NamedTuple):
     properties: bytes
 
 
-def batch_body(items: Iterator[Item] | list[Item]) -> bytes:
-    """MessageDecoder.encodeMessages: what a client sends."""
-    parts = []
-    for flag, body, properties in items:
-        size = ITEM_HEAD.size + len(body) + LENGTH.size + len(properties)
-        parts += [ITEM_HEAD.pack(size, 0, 0, flag, len(body)), body, LENGTH.pack(len(properties)), properties]
-    return b"".join(parts)
-
-
 def items_of(body: bytes) -> Iterator[Item]:
     """The messages of a batch's body. Raises InvalidMessage where it does not add up."""
     at = 0

@@ -70,11 +70,6 @@ def remove(root: Path | str, base_offset: int) -> bool:
     return bool(were_there)
 
 
-def remove_below(root: Path | str, min_offset: int) -> int:
-    """Remove those of segments that begin below `min_offset`; of how many. Raises as `listed`."""
-    return sum(remove(root, base) for base in listed(root) if base < min_offset)
-
-
 def remove_leftovers(root: Path | str) -> int:
     """Remove what killed builders did not finish; only for who holds the folder. Raises ForeignFile, OSError."""
     names = [name for name in _names(root) if name.endswith(file_io.CREATING_SUFFIX)]

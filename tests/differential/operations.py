@@ -7,10 +7,11 @@ number (send-back, end of a transaction); only the drivers know where that one c
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from tests.harness.batches import batch_body
 
 BODY_BYTES_MAX = 65_536  # the maxMessageSize of both sides
 BORN_MS = 1_700_000_000_000
@@ -315,17 +316,6 @@ class _Maker:
         return self._put(
             "inner batch", outer, body, batch=True, code=SEND_BATCH, topic="diff-batch-queue", queue_id=queue_id
         )
-
-
-def batch_body(items: list[tuple[int, bytes, bytes]]) -> bytes:
-    """A batch's body from (flag, body, properties): sizes as a client writes them, its magic and CRC are 0."""
-    return b"".join(
-        struct.pack(">iiiii", 22 + len(body) + len(properties), 0, 0, flag, len(body))
-        + body
-        + struct.pack(">h", len(properties))
-        + properties
-        for flag, body, properties in items
-    )
 
 
 def operations(seed: int, count: int, *, five: bool, features: bool) -> Iterator[Operation]:

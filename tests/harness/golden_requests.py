@@ -13,7 +13,7 @@ from dataclasses import replace
 from store.message.properties import parse_text
 from store.message.record import Message, SysFlag
 from store.message.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX
-from store.put.batch import Item, batch_body, batch_to_log, received_batch
+from store.put.batch import Item, batch_to_log, received_batch
 from store.put.draft import Draft, draft_of, draft_of_batch
 from store.put.java_map import JavaMap, spread
 from store.put.policy import Facts
@@ -28,6 +28,7 @@ from store.put.resend import (
     op_offsets,
     sent_back,
 )
+from tests.harness.batches import batch_body
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 ADDED = {"CLUSTER", "MSG_REGION", "TRACE_ON", "REAL_TOPIC", "REAL_QID", "__transactionId__", "__CRC32#"}

@@ -13,9 +13,10 @@ import pytest
 from engine.protocol.remoting.frame import Serialize
 from store.files.segment_files import SegmentFiles
 from store.message.record import Kind, Message, decode
-from store.put.batch import ITEM_HEAD, Item, batch_body
+from store.put.batch import ITEM_HEAD, Item
 from store.reading.walk import walk_segment
 from store.tables import json_files
+from tests.harness.batches import batch_body
 from tests.interop import rocketmq
 from tests.interop.needs import need
 from tests.interop.questions import Peer, Question, differences

@@ -7,7 +7,7 @@ import pytest
 
 from ipc.errors import RegionMismatch, RegionMissing
 from ipc.process import is_alive, start_time
-from ipc.region import HEADER_BYTES, Region
+from ipc.region import HEADER_BYTES, HeaderWord, Region
 from tests.harness.children import exit_code_of
 
 
@@ -20,7 +20,8 @@ def test_what_one_process_writes_another_reads(tmp_path: Path) -> None:
         os._exit(0)
     exit_code_of(child)
     assert region.words[7] == 42
-    assert region.creator == (os.getpid(), start_time(os.getpid()))
+    made_by = region.header[[HeaderWord.CREATOR_PID, HeaderWord.CREATOR_START]]
+    assert made_by.tolist() == [os.getpid(), start_time(os.getpid())]
 
 
 def test_a_region_is_private_and_all_its_blocks_are_reserved(tmp_path: Path) -> None:

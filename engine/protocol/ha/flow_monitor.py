@@ -27,11 +27,6 @@ class FlowMonitor:
         """Let it be another limit from now on, for the window that runs, too."""
         self.words[FlowWord.LIMIT] = limit
 
-    @property
-    def transferred_bytes_in_second(self) -> int:
-        """Return what the window before this one came to."""
-        return int(self.words[FlowWord.IN_LAST_WINDOW])
-
     def turn(self, now_ms: int) -> None:
         """Begin a new window when the last one is over; a clock that went back begins one too."""
         turn_window(self.words, now_ms)

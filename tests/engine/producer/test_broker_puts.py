@@ -17,9 +17,10 @@ from engine.producer.producer import Producer, PutMessageStatus, SendRequest
 from store.errors import InvalidMessage
 from store.message.host import Host
 from store.message.record import Message
-from store.put.batch import Item, batch_body
+from store.put.batch import Item
 from store.reading import extent
 from tests.harness.audit import messages_of
+from tests.harness.batches import batch_body
 from tools.common.local_broker import LocalBroker
 
 SMALL = {

@@ -19,11 +19,12 @@ from engine.writer.drain_kernel import DrainStop, JournalWord, Place
 from ipc import ring
 from store.message.host import Host
 from store.message.record import Kind, SysFlag, inspect
-from store.put.batch import Item, batch_body, batch_to_log, received_batch
+from store.put.batch import Item, batch_to_log, received_batch
 from store.put.draft import Draft, draft_of, draft_of_batch
 from store.put.policy import POLICIES, Facts
 from store.put.request import SendRequest, received, to_log
 from tests.engine.writer.test_drain_kernel import HERE, NOW_MS, SEGMENT_BYTES, Bench
+from tests.harness.batches import batch_body
 from tests.harness.reference_log import ReferenceLog
 
 FACTS = {

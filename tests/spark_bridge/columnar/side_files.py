@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_bridge.columnar import side_file
-from spark_bridge.columnar.side_file import COLUMN_NAMES, DataFile, Manifest, Sample
+from spark_bridge.columnar.opened import OpenSide, SideDamaged
+from spark_bridge.columnar.side_file import COLUMN_NAMES, DataFile, Manifest, Sample, SideFile
 from spark_bridge.records.columns import arrow_schema, columns_of, record_batch
 from spark_bridge.records.records import Records
 from spark_bridge.records.scan import LogWindow, record_starts
@@ -27,6 +30,21 @@ START_MS = 1_700_000_000_000
 TAGS = (b"", b"TAGS\x01a\x02", b"TAGS\x01b\x02KEYS\x01k7 k8\x02UNIQ_KEY\x017F000001\x02")
 FLAGS = (0, int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_COMMIT), int(SysFlag.TRANSACTION_ROLLBACK))
 DICTIONARIES = ["topic", "queueId", "tags", "flag", "sysFlag", "bornHost", "storeHost", "reconsumeTimes"]
+
+
+def damage_of(side_file: SideFile, names: Sequence[str]) -> str:
+    """Return what a reader of these columns finds wrong; empty where he believes them."""
+    try:
+        opened = OpenSide(side_file, os.open(side_file.path, os.O_RDONLY | os.O_CLOEXEC))
+    except SideDamaged as error:
+        return str(error)
+    try:
+        opened.compare(names)
+    except SideDamaged as error:
+        return str(error)
+    finally:
+        opened.close()
+    return ""
 
 
 def write_side_files(root: Path, group_rows: int = 1 << 18, end: int | None = None) -> list[int]:

@@ -17,6 +17,7 @@ from store.files import file_io
 from store.message.record import SysFlag
 from store.upkeep import leases, side_files
 from tests.harness.logs import SmallLog
+from tests.spark_bridge.columnar.side_files import damage_of
 
 STEPS_MAX = 10_000
 
@@ -47,7 +48,7 @@ def run(log: SmallLog, keeper: Keeper, now_ms: int) -> None:
 def states(log: SmallLog) -> list[State]:
     bases = [base for base in log.files.base_offsets() if base + log.segment_bytes <= log.end]
     checked = [side_file.check(log.root, log.files.directory, base, log.segment_bytes) for base in bases]
-    assert not [one for one in checked if one.state is State.VALID and side_file.damaged_columns(one, COLUMN_NAMES)]
+    assert not [one for one in checked if one.state is State.VALID and damage_of(one, COLUMN_NAMES)]
     return [one.state for one in checked]
 
 

@@ -19,8 +19,9 @@ from spark_bridge.records.spark_schema import schema_of, settled
 from spark_bridge.split.splits import Selection, plan
 from store.errors import CorruptRecord, MalformedData
 from store.message.host import Host
-from store.message.inner_batch import BatchItem, encode_batch
+from store.message.inner_batch import BatchItem
 from store.message.record import MAGIC_V2
+from tests.harness.batches import batch_body
 from tests.spark_bridge.stores import Row, SmallStore, read_rows
 
 KAFKA, PERMISSIVE = RowOptions("kafka"), RowOptions(mode="permissive")
@@ -36,7 +37,7 @@ def scanned(
 
 
 def inner_batch(count: int, size: int = 5) -> bytes:
-    return encode_batch(
+    return batch_body(
         BatchItem(number, bytes([65 + number % 26]) * size, b"TAGS\x01t%d\x02" % number) for number in range(count)
     )
 

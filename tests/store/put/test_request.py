@@ -13,11 +13,12 @@ from store.message.host import Host
 from store.message.properties import CRC_PROPERTY_BYTES, parse_text
 from store.message.record import MAGIC_V2, SysFlag, decode, shape_at
 from store.message.topics import HALF_TOPIC
-from store.put.batch import Item, batch_body, batch_to_log, received_batch
+from store.put.batch import Item, batch_to_log, received_batch
 from store.put.draft import Hole, draft_of
 from store.put.policy import POLICIES, Facts, parse_properties, property_text
 from store.put.request import SendRequest, Stored, received, to_log
 from store.put.resend import delivered
+from tests.harness.batches import batch_body
 
 HERE = Host("127.0.0.1", 10911)
 NOW_MS = 1_700_000_000_400

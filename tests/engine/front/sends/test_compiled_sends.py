@@ -29,10 +29,11 @@ from store.compat import LINES
 from store.errors import StoreError
 from store.message.host import Host, offset_message_id
 from store.message.properties import RESERVED_NAMES
-from store.put.batch import Item, batch_body, batch_to_log, received_batch
+from store.put.batch import Item, batch_to_log, received_batch
 from store.put.draft import draft_of, draft_of_batch
 from store.put.policy import POLICIES, Facts
 from store.put.request import SendRequest, received, to_log
+from tests.harness.batches import batch_body
 
 TOPIC, QUEUES, SLOT = "TopicTest", 8, 40
 PEER, STORE = Host("10.1.2.3", 54321), Host("192.168.0.7", 10911)

@@ -13,8 +13,9 @@ from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import RemotingClient
 from store.errors import InvalidMessage
-from store.put.batch import Item, batch_body
+from store.put.batch import Item
 from store.reading import extent
+from tests.harness.batches import batch_body
 from tools.common.local_broker import LocalBroker
 
 SMALL = {
