@@ -25,6 +25,8 @@ from ipc.compiled.crc import crc32
 from ipc.compiled.kernels import inlined, kernel
 from ipc.compiled.memory import copy_bytes, load_be16, load_be32, store_be16, store_be32, store_be64
 from ipc.ring import ControlWord, LocalWord, Outlet, describe, room_at
+from store.message import hash_map
+from store.message.hash_map import BUCKET_ENTRIES_MAX
 from store.message.properties import (
     INNER_PREFIX,
     MAX_PROPERTIES_BYTES,
@@ -63,7 +65,8 @@ UNUSUAL_NAMES = tuple(
     np.frombuffer(name.encode(), np.uint8) for name in (INNER_PREFIX, PROPERTY_CRC, TIMER_DELAY_MS.partition("_")[0])
 )
 INNER_NAME, CRC_NAME, TIMER_NAME = UNUSUAL_NAMES
-CHAIN_MAX, DIGITS_MAX, ZERO = 8, 9, ord("0")
+DIGITS_MAX, ZERO = 9, ord("0")
+folded, outgrows = inlined(hash_map.folded), inlined(hash_map.outgrows)
 
 
 class Noted(NamedTuple):
@@ -144,13 +147,13 @@ def _read_properties(
             at += 1
         if name_end == name_at or value_at >= at:
             return False
-        code ^= code >> 16
+        code = folded(code)
         own = code & (capacity - 1)
         if own < bucket:
             return False
         if own > bucket:
             bucket, chain = own, 0
-        if chain >= CHAIN_MAX - 1:
+        if chain >= BUCKET_ENTRIES_MAX - 1:
             return False
         for k in range(chain):
             if hashes[k] == code:
@@ -169,7 +172,7 @@ def _read_properties(
         if name_end - name_at == QUEUE_NAME.size and _begins(data, name_at, name_end, QUEUE_NAME):
             rows[row + Row.QUEUE_ID] = _number(data, value_at, at)
         at += 1
-    return count * 4 <= capacity * 3
+    return not outgrows(count, capacity)
 
 
 @inlined
@@ -205,7 +208,7 @@ def _is_usual(data: Bytes, rows: Words, row: int, capacity: int, trailing: bool,
 @kernel
 def examine(data: Bytes, rows: Words, count: int, capacity: int, trailing: bool, body_max: int) -> None:
     """Fill `count` rows, one behind the other, of which POSITION and SIZE are known."""
-    hashes = np.empty(CHAIN_MAX, np.int64)  # here, since a piece of a kernel may not own an array
+    hashes = np.empty(BUCKET_ENTRIES_MAX, np.int64)  # here, since a piece of a kernel may not own an array
     for k in range(count):
         row = k * COLUMNS
         rows[row + Row.IS_USUAL] = 0

@@ -8,19 +8,10 @@ From 64 buckets on a ninth entry turns its bucket into a tree, which lists them 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
-from store.message.properties import java_hash
+from store.message.hash_map import BUCKET_ENTRIES_MAX, TREE_CAPACITY_MIN, outgrows, spread
 from store.put import java_tree
-
-BUCKET_ENTRIES_MAX, TREE_CAPACITY_MIN = 8, 64
-
-
-def spread(name: str) -> int:
-    """HashMap.hash: the upper half of the string's hash folded into the lower."""
-    code = java_hash(name) & 0xFFFFFFFF
-    return code ^ (code >> 16)
 
 
 class JavaMap(dict[str, str]):
@@ -51,7 +42,7 @@ class JavaMap(dict[str, str]):
             bucket = spread(name) & (self.capacity - 1)
             if sum(spread(other) & (self.capacity - 1) == bucket for other in self) > BUCKET_ENTRIES_MAX:
                 self.capacity *= 2
-        if len(self) * 4 > self.capacity * 3:
+        if outgrows(len(self), self.capacity):
             self.capacity *= 2
 
     def ordered(self) -> list[tuple[str, str]]:
@@ -65,4 +56,5 @@ class JavaMap(dict[str, str]):
     def _may_have_trees(self) -> bool:
         """Whether nine entries can have met in a bucket of a table that was large enough for trees."""
         mask = max(self._first_capacity, TREE_CAPACITY_MIN) - 1
-        return max(Counter(spread(name) & mask for name in self).values()) >= BUCKET_ENTRIES_MAX
+        shared = len(self) - len({spread(name) & mask for name in self})
+        return shared >= BUCKET_ENTRIES_MAX - 1

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from store.message.hash_map import BUCKET_ENTRIES_MAX, TREE_CAPACITY_MIN, outgrows
 from store.message.properties import utf16_sort_key
 
-TREEIFY, UNTREEIFY, TREE_CAPACITY_MIN = 8, 6, 64
+UNTREEIFY = 6
 
 
 class _Node:
@@ -152,13 +153,13 @@ class _Table:
     def put(self, node: _Node) -> None:
         bucket = self.buckets[node.hash & (len(self.buckets) - 1)]
         bucket.add(node)
-        if bucket.root is None and len(bucket.nodes) > TREEIFY:
+        if bucket.root is None and len(bucket.nodes) > BUCKET_ENTRIES_MAX:
             if len(self.buckets) < TREE_CAPACITY_MIN:
                 self.resize()
             else:
                 bucket.treeify()
         self.size += 1
-        if self.size * 4 > len(self.buckets) * 3:
+        if outgrows(self.size, len(self.buckets)):
             self.resize()
 
     def resize(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from store.compat import Line
 from store.errors import MalformedConfig
-from store.message.properties import java_hash
+from store.message.hash_map import folded, outgrows, spread
 from store.message.topics import is_lmq
 from store.names import TOPICS
 from store.tables import json_files
@@ -95,7 +95,7 @@ def buckets_of(count: int, capacity: int) -> int:
 
 def bucket_of(name: str, buckets: int) -> int:
     """Return the bucket of a key among so many."""
-    return _spread(_hash_of(name)) & (buckets - 1)
+    return _spread(name) & (buckets - 1)
 
 
 def numbers_in_order(numbers: Iterable[int], capacity: int) -> list[int]:
@@ -109,24 +109,19 @@ def numbers_in_order(numbers: Iterable[int], capacity: int) -> list[int]:
 def hash_map_order(keys: Iterable[Key], buckets: int = 16) -> list[Key]:
     """The keys as Java's HashMap or HashSet of so many buckets lists them; of one bucket, as they came."""
     all_keys = list(keys)
-    while len(all_keys) > GROWS_AT * buckets:
+    while outgrows(len(all_keys), buckets):
         buckets *= 2
     return _by_bucket(all_keys, buckets)
 
 
 def _by_bucket(keys: list[Key], buckets: int) -> list[Key]:
-    return sorted(keys, key=lambda key: _spread(_hash_of(key) if isinstance(key, str) else key) & (buckets - 1))
+    return sorted(keys, key=lambda key: (_spread(key) if isinstance(key, str) else folded(key)) & (buckets - 1))
 
 
 @lru_cache(NAMES_REMEMBERED)
-def _hash_of(name: str) -> int:
+def _spread(name: str) -> int:
     """The tables are listed over and over, with the same names."""
-    return java_hash(name)
-
-
-def _spread(code: int) -> int:
-    code &= 0xFFFFFFFF
-    return code ^ (code >> 16)
+    return spread(name)
 
 
 def _or_empty(value: Any) -> Any:

@@ -10,12 +10,13 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
+from store.message.hash_map import spread
 from store.message.properties import parse_text
 from store.message.record import Message, SysFlag
 from store.message.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX
 from store.put.batch import Item, batch_to_log, received_batch
 from store.put.draft import Draft, draft_of, draft_of_batch
-from store.put.java_map import JavaMap, spread
+from store.put.java_map import JavaMap
 from store.put.policy import Facts
 from store.put.request import SendRequest, Stored, received, to_log
 from store.put.resend import (

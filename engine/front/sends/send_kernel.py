@@ -7,8 +7,6 @@ share to batches, one piece to the writer, and to the loop over frames. What com
 `store.put.request`, `store.put.draft`, `store.put.batch` and `engine.rings` make. A frame that is unusual in anything
 is left where it is, and nothing is changed: Python takes it. Lengths are a client's word: each is compared with what is
 there before a byte is read. Python calls `take_sends`, at the end of this file. Begin to read there.
-Java lists a table of 2^n buckets from the first to the last, each in order of insertion; it doubles when it is three
-quarters full.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"
@@ -64,7 +62,7 @@ from engine.rings.payload import COMPOSED, HEAD_WORDS, PayloadFlag, PayloadWord
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire, monotonic_ns, ring, store_release
 from ipc.compiled.crc import crc32
-from ipc.compiled.kernels import bare_kernel, kernel
+from ipc.compiled.kernels import bare_kernel, inlined, kernel
 from ipc.compiled.memory import (
     bytes_at,
     carray,
@@ -77,6 +75,8 @@ from ipc.compiled.memory import (
     words_at,
 )
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, LocalWord, describe, room_at
+from store.message import hash_map
+from store.message.hash_map import BUCKET_ENTRIES_MAX, TREE_CAPACITY_MIN
 from store.message.properties import (
     CLUSTER,
     INNER_PREFIX,
@@ -111,6 +111,8 @@ from store.message.record import (
 from store.put.batch import ITEM_HEAD
 from store.put.request import POLICY_PROPERTIES
 
+folded, outgrows = inlined(hash_map.folded), inlined(hash_map.outgrows)
+
 # headers
 
 SEND_MESSAGE, SEND_MESSAGE_V2 = int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_MESSAGE_V2)
@@ -142,7 +144,6 @@ def read_header(data: Bytes, at: int, end: int, is_json: bool, header: Words, te
 # properties
 
 NAME_END, PAIR_END = ord(NAME_SEPARATOR), ord(PAIR_SEPARATOR)
-BUCKET_ENTRIES_MAX, TREE_CAPACITY_MIN = 8, 64  # more in one, and Java's map does something else
 ENTRIES_MAX = PROPERTIES_MAX + OWN_MAX
 INDEX_BITS = 8
 INDEX_MASK = (1 << INDEX_BITS) - 1
@@ -297,19 +298,12 @@ def _may_be_tree(entries: Words, count: int, capacity: int) -> bool:
     """Whether so many may meet in a bucket that Java's map does not only append to it."""
     mask = min(capacity, TREE_CAPACITY_MIN) - 1
     for k in range(count):
-        met, own = 0, _spread(entries[k * PROPERTY_WORDS + PropertyWord.HASH]) & mask
+        met, own = 0, folded(entries[k * PROPERTY_WORDS + PropertyWord.HASH]) & mask
         for other in range(count):
-            met += _spread(entries[other * PROPERTY_WORDS + PropertyWord.HASH]) & mask == own
+            met += folded(entries[other * PROPERTY_WORDS + PropertyWord.HASH]) & mask == own
         if met >= BUCKET_ENTRIES_MAX:
             return True
     return False
-
-
-@bare_kernel
-def _spread(value: int) -> int:
-    """Spread a hash as Java's HashMap.hash does."""
-    code = value & 0xFFFFFFFF
-    return code ^ (code >> 16)
 
 
 @bare_kernel
@@ -321,7 +315,7 @@ def order_properties(entries: Words, state: Words, rules: Words, order: Words, k
     count += rules[RulesWord.OWN_PROPERTIES]
     if count >= BUCKET_ENTRIES_MAX and _may_be_tree(entries, count, capacity):
         return False
-    while count * 4 > capacity * 3:
+    while outgrows(count, capacity):
         capacity *= 2
     without = state[SaidWord.WAIT_INDEX] if rules[RulesWord.REMOVES_WAIT] and not keeps_wait else -1
     listed = np.int64(0)
@@ -330,7 +324,7 @@ def order_properties(entries: Words, state: Words, rules: Words, order: Words, k
             continue
         entry = number * PROPERTY_WORDS
         bytes_of_all += entries[entry + PropertyWord.BYTES] + 1
-        key = (_spread(entries[entry + PropertyWord.HASH]) & (capacity - 1)) << INDEX_BITS | number
+        key = (folded(entries[entry + PropertyWord.HASH]) & (capacity - 1)) << INDEX_BITS | number
         at = listed
         while at > 0 and order[at - 1] > key:
             order[at] = order[at - 1]

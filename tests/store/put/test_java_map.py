@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from store.put.java_map import JavaMap, spread
+from store.message.hash_map import spread
+from store.put.java_map import JavaMap
 
 # Seen in stores of 4.9.7 (16 buckets) and 5.3.3 (128 buckets).
 ORDER_16 = ["KEYS", "UNIQ_KEY", "CLUSTER", "TAGS"]
