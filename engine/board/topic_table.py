@@ -22,6 +22,7 @@ import numpy as np
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire, publish, release_fence, store_release
 from ipc.compiled.kernels import bare_kernel, inlined, kernel
+from ipc.compiled.texts import same_bytes
 from ipc.region import Region
 from store.message.properties import java_text
 from store.message.rows_kernel import Row, Scanned
@@ -89,12 +90,8 @@ def _copy_of(slot: int, version: int) -> int:
 
 @inlined
 def _is_named(names: Bytes, slot: int, words: Words, array: Bytes, at: int, length: int) -> bool:
-    if words[_slot_at(slot) + TopicWord.NAME_BYTES] != length:
-        return False
-    for i in range(length):
-        if names[slot * NAME_BYTES + i] != array[at + i]:
-            return False
-    return True
+    is_as_long = words[_slot_at(slot) + TopicWord.NAME_BYTES] == length
+    return is_as_long and same_bytes(names, slot * NAME_BYTES, array, at, length)
 
 
 @inlined

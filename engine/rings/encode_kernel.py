@@ -20,11 +20,12 @@ from ipc.compiled.atomics import ring, store_release
 from ipc.compiled.crc import crc32
 from ipc.compiled.kernels import bare_kernel, inlined, kernel
 from ipc.compiled.memory import copy_bytes, load_be32, store_be16, store_be32, store_be64
+from ipc.compiled.texts import write_hexadecimal
 from ipc.ring import ControlWord, LocalWord, Outlet, describe, room_at
 from store.message.host import Host
 from store.message.record import BODY_CRC_AT, BORN_TIMESTAMP_AT, CRC_MASK, FIXED_BYTES, FLAG_AT, MAGIC_AT, encode
 
-UNIQUE_DIGITS, ZERO, LETTER_A = 12, ord("0"), ord("A")
+UNIQUE_DIGITS = 12
 PUBLISH_RECORDS, PUBLISH_BYTES = 512, 256 * 1024  # what a batch publishes at once, so that the writer works beside it
 
 
@@ -114,14 +115,6 @@ def _publish(outlet: Outlet, number: int) -> None:
     ring(outlet.bell, outlet.bell_index)
 
 
-@inlined
-def _write_hexadecimal(data: Bytes, at: int, value: int) -> None:
-    for k in range(at + UNIQUE_DIGITS - 1, at - 1, -1):
-        digit = value & 0xF
-        data[k] = ZERO + digit if digit < 10 else LETTER_A + digit - 10
-        value >>= 4
-
-
 @bare_kernel
 def put_one(outlet: Outlet, template: Template, flag: int, body: Bytes, properties: Bytes, born_ms: int) -> int:
     """Publish one message; its number in the ring, or -1 when there is no room now."""
@@ -179,7 +172,7 @@ def put_many(outlet: Outlet, template: Template, batch: Batch, first: int, until
         _write(data, start % data.size, template, body, own, born_ms)
         if batch.unique_at >= 0:
             properties_at = start % data.size + length - own.size
-            _write_hexadecimal(data, properties_at + batch.unique_at, batch.unique_first + k)
+            write_hexadecimal(data, properties_at + batch.unique_at, batch.unique_first + k, UNIQUE_DIGITS)
         describe(outlet.words, number, start, length, template.slot)
         number += 1
         k += 1

@@ -24,6 +24,7 @@ from ipc.compiled.atomics import ring, store_release
 from ipc.compiled.crc import crc32
 from ipc.compiled.kernels import inlined, kernel
 from ipc.compiled.memory import copy_bytes, load_be16, load_be32, store_be16, store_be32, store_be64
+from ipc.compiled.texts import begins_with, is_text, whole_number
 from ipc.ring import ControlWord, LocalWord, Outlet, describe, room_at
 from store.message import hash_map
 from store.message.hash_map import BUCKET_ENTRIES_MAX
@@ -65,7 +66,7 @@ UNUSUAL_NAMES = tuple(
     np.frombuffer(name.encode(), np.uint8) for name in (INNER_PREFIX, PROPERTY_CRC, TIMER_DELAY_MS.partition("_")[0])
 )
 INNER_NAME, CRC_NAME, TIMER_NAME = UNUSUAL_NAMES
-DIGITS_MAX, ZERO = 9, ord("0")
+DIGITS_MAX = 9
 folded, outgrows = inlined(hash_map.folded), inlined(hash_map.outgrows)
 
 
@@ -95,30 +96,6 @@ class Row(IntEnum):
 
 
 COLUMNS = len(Row)
-
-
-@inlined
-def _begins(data: Bytes, at: int, end: int, name: Bytes) -> bool:
-    """Whether the bytes there begin so."""
-    if end - at < name.size:
-        return False
-    for k in range(name.size):
-        if data[at + k] != name[k]:
-            return False
-    return True
-
-
-@inlined
-def _number(data: Bytes, at: int, end: int) -> int:
-    """A decimal number without a sign, -1 for anything else."""
-    if not 0 < end - at <= DIGITS_MAX:
-        return -1
-    value = 0
-    for k in range(at, end):
-        if not ZERO <= data[k] <= ZERO + 9:
-            return -1
-        value = value * 10 + data[k] - ZERO
-    return value
 
 
 @inlined
@@ -162,15 +139,15 @@ def _read_properties(
         chain += 1
         count += 1
         if (
-            _begins(data, name_at, name_end, INNER_NAME)
-            or _begins(data, name_at, name_end, CRC_NAME)
-            or _begins(data, name_at, name_end, TIMER_NAME)
+            begins_with(data, name_at, name_end, INNER_NAME)
+            or begins_with(data, name_at, name_end, CRC_NAME)
+            or begins_with(data, name_at, name_end, TIMER_NAME)
         ):
             return False
-        if name_end - name_at == TOPIC_NAME.size and _begins(data, name_at, name_end, TOPIC_NAME):
+        if is_text(data, name_at, name_end - name_at, TOPIC_NAME):
             rows[row + Row.TOPIC_AT], rows[row + Row.TOPIC_BYTES] = value_at, at - value_at
-        if name_end - name_at == QUEUE_NAME.size and _begins(data, name_at, name_end, QUEUE_NAME):
-            rows[row + Row.QUEUE_ID] = _number(data, value_at, at)
+        if is_text(data, name_at, name_end - name_at, QUEUE_NAME):
+            rows[row + Row.QUEUE_ID] = whole_number(data, value_at, at - value_at, DIGITS_MAX)
         at += 1
     return not outgrows(count, capacity)
 

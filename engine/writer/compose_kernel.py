@@ -40,6 +40,7 @@ from ipc.compiled.atomics import load_acquire, release_fence
 from ipc.compiled.crc import crc32
 from ipc.compiled.kernels import inlined, kernel
 from ipc.compiled.memory import copy_bytes, load_be32, load_be64, store_be16, store_be32, store_be64
+from ipc.compiled.texts import decimal_bytes, write_decimal
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, Descriptor, descriptor_at, length_of, slot_of
 from store.message.properties import CRC_DIGITS, CRC_HEAD, CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, PAIR_SEPARATOR
 from store.message.record import BLANK_BYTES, BORN_V6, CRC_MASK, FIXED_BYTES, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
@@ -64,25 +65,6 @@ def _messages(data: Bytes, start: int) -> int:
     return _word(data, start, PayloadWord.STEP) * _word(data, start, PayloadWord.RECORDS)
 
 
-@inlined
-def _digits(value: int) -> int:
-    count = 1
-    while value >= 10:
-        value //= 10
-        count += 1
-    return count
-
-
-@inlined
-def _write_number(made: Bytes, at: int, value: int) -> int:
-    """The number as decimal text; where it ends."""
-    end = at + _digits(value)
-    for k in range(end - 1, at - 1, -1):
-        made[k] = ZERO + value % 10
-        value //= 10
-    return end
-
-
 @kernel
 def _measure(data: Bytes, start: int, length: int, slot: int, shared: Shared, slots: int) -> int:
     """Return how many bytes the payload makes, or -errno: another process wrote it, nothing in it is trusted."""
@@ -101,7 +83,7 @@ def _measure(data: Bytes, start: int, length: int, slot: int, shared: Shared, sl
         if other < -1 or other >= slots:
             return -EBADMSG
         if other >= 0:
-            others_bytes += _digits(shared.next_offsets[other])
+            others_bytes += decimal_bytes(shared.next_offsets[other])
     total = 0
     for k in range(parts):
         part = _word(data, start, HEAD_WORDS + others + k) if used <= length else -3
@@ -111,7 +93,7 @@ def _measure(data: Bytes, start: int, length: int, slot: int, shared: Shared, sl
             used += part
             total += part
         elif part == Hole.OWN_OFFSET:
-            total += _digits(shared.next_offsets[slot])
+            total += decimal_bytes(shared.next_offsets[slot])
         elif part == Hole.OTHER_OFFSETS:
             total += others_bytes
         else:
@@ -131,7 +113,7 @@ def _compose(data: Bytes, start: int, slot: int, shared: Shared, made: Bytes) ->
             piece_at += part
             at += part
         elif part == Hole.OWN_OFFSET:
-            at = _write_number(made, at, shared.next_offsets[slot])
+            at = write_decimal(made, at, shared.next_offsets[slot])
         else:
             for j in range(others):
                 if j > 0:
@@ -139,7 +121,7 @@ def _compose(data: Bytes, start: int, slot: int, shared: Shared, made: Bytes) ->
                     at += 1
                 other = _word(data, start, HEAD_WORDS + j)
                 if other >= 0:
-                    at = _write_number(made, at, shared.next_offsets[other])
+                    at = write_decimal(made, at, shared.next_offsets[other])
 
 
 @inlined

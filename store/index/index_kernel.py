@@ -18,11 +18,12 @@ import numpy as np
 from ipc.arrays import Bytes, Words
 from ipc.compiled.kernels import bare_kernel, inlined, kernel
 from ipc.compiled.memory import load_be32, load_be64, prefetch, store_be32, store_be64
+from ipc.compiled.texts import begins_with, is_ascii, same_bytes
 from store.index import index_file
 from store.message import properties
 from store.message.measure import PROPERTIES_LENGTH_BYTES
 from store.message.record import TRANSACTION_MASK, SysFlag
-from store.message.rows_kernel import Row, Scanned
+from store.message.rows_kernel import Row, Scanned, hash_on
 
 KEYS_MAX = 1 << 16  # keys there may be at once: more than the KEYS of one record hold
 AHEAD = 16  # so many rows, or keys, before its turn a place is asked for that is rarely in the CPU's cache
@@ -85,61 +86,14 @@ KEYS_NAME, UNIQ_NAME = (
 PAIR_SEPARATOR, KEY_SEPARATOR = ord(properties.PAIR_SEPARATOR), ord(" ")
 WORD_BYTES = 8
 PAIR_SEPARATORS, LOW_BITS = (int.from_bytes(bytes([byte]) * WORD_BYTES, "big") for byte in (PAIR_SEPARATOR, 0x7F))
-HIGH_BITS = ~LOW_BITS
 HASH_SIGN = ord("#")
-P1, P2, P3, P4 = 31, 31**2, 31**3, 31**4
-
-
-@inlined
-def _begins(array: Bytes, at: int, end: int, name: Bytes) -> bool:
-    """Whether [at, end) is that name, its separator, and something."""
-    length = len(name)
-    equal = 0
-    while equal < length and at + equal < end and array[at + equal] == name[equal]:
-        equal += 1
-    return equal == length and at + length < end
-
-
-@bare_kernel
-def _hash_on(code: int, array: Bytes, at: int, end: int) -> int:
-    """Java's hash, in the lower 32 bits, of a text that goes on with the bytes [at, end); four are done at a time."""
-    while end - at >= 4:
-        code = code * P4 + int(array[at]) * P3 + int(array[at + 1]) * P2 + int(array[at + 2]) * P1 + int(array[at + 3])
-        at += 4
-    for i in range(at, end):
-        code = code * P1 + int(array[i])
-    return code
+positive_hash = inlined(index_file.positive_hash)
 
 
 @bare_kernel
 def _key_hash(topic_hash: int, array: Bytes, at: int, end: int) -> int:
     """The hash of `topic#key`, positive, from the topic's own."""
-    code = np.int64(np.int32(_hash_on(topic_hash * 31 + HASH_SIGN, array, at, end)))
-    return 0 if code == -INT_MAX - 1 else int(abs(code))
-
-
-@bare_kernel
-def _is_ascii(array: Bytes, at: int, end: int) -> bool:
-    bits = 0
-    while end - at >= WORD_BYTES:
-        bits |= load_be64(array, at) & HIGH_BITS
-        at += WORD_BYTES
-    for i in range(at, end):
-        bits |= int(array[i]) & 128
-    return bits == 0
-
-
-@bare_kernel
-def _same(array: Bytes, one: int, other: int, count: int) -> bool:
-    """Whether the `count` bytes at both places are equal."""
-    while count >= WORD_BYTES:
-        if load_be64(array, one) != load_be64(array, other):
-            return False
-        one, other, count = one + WORD_BYTES, other + WORD_BYTES, count - WORD_BYTES
-    for i in range(count):
-        if array[one + i] != array[other + i]:
-            return False
-    return True
+    return int(positive_hash(np.int64(np.int32(hash_on(topic_hash * 31 + HASH_SIGN, array, at, end)))))
 
 
 @bare_kernel
@@ -162,9 +116,9 @@ def _find_keys(array: Bytes, start: int, end: int, places: Words) -> None:
     at = start
     while at < end:
         stop = _pair_end(array, at, end)
-        if _begins(array, at, stop, UNIQ_NAME):
+        if begins_with(array, at, stop - 1, UNIQ_NAME):
             places[KeyPlace.UNIQ_AT], places[KeyPlace.UNIQ_END] = at + len(UNIQ_NAME), stop
-        elif _begins(array, at, stop, KEYS_NAME):
+        elif begins_with(array, at, stop - 1, KEYS_NAME):
             places[KeyPlace.KEYS_AT], places[KeyPlace.KEYS_END] = at + len(KEYS_NAME), stop
         at = stop + 1
 
@@ -220,11 +174,11 @@ def keys_of_rows(
         if places[KeyPlace.UNIQ_END] > 0 or places[KeyPlace.KEYS_END] > 0:
             if number + 2 + (places[KeyPlace.KEYS_END] - places[KeyPlace.KEYS_AT]) // 2 > KEYS_MAX:
                 return number_of_row, number, PutStop.NO_CAPACITY
-            if end - at != topic_bytes or not _same(array, at, topic_at, topic_bytes):
-                topic_hash, topic_is_ascii = _hash_on(0, array, at, end), _is_ascii(array, at, end)
+            if end - at != topic_bytes or not same_bytes(array, at, array, topic_at, topic_bytes):
+                topic_hash, topic_is_ascii = hash_on(0, array, at, end), is_ascii(array, at, end)
             topic_at, topic_bytes = at, end - at
-            uniq_is_ascii = _is_ascii(array, places[KeyPlace.UNIQ_AT], places[KeyPlace.UNIQ_END])
-            keys_are_ascii = _is_ascii(array, places[KeyPlace.KEYS_AT], places[KeyPlace.KEYS_END])
+            uniq_is_ascii = is_ascii(array, places[KeyPlace.UNIQ_AT], places[KeyPlace.UNIQ_END])
+            keys_are_ascii = is_ascii(array, places[KeyPlace.KEYS_AT], places[KeyPlace.KEYS_END])
             if not (topic_is_ascii and uniq_is_ascii and keys_are_ascii):
                 return number_of_row, number, PutStop.NOT_ASCII
             number = _add_keys(array, places, topic_hash, keys, number, slots)

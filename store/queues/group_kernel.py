@@ -18,6 +18,7 @@ from ipc.compiled.atomics import address_of, store_release
 from ipc.compiled.kernels import bare_kernel, inlined, kernel
 from ipc.compiled.memory import store_be32, store_be64
 from ipc.compiled.system_calls import STATX_WORDS, names_of_file, write_bytes
+from ipc.compiled.texts import same_bytes
 from store.message import record
 from store.message.rows_kernel import Row, Scanned
 from store.queues.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT
@@ -85,19 +86,11 @@ def _code_of(array: Bytes, at: int, count: int, queue_id: int) -> int:
     return int(code ^ (code >> np.uint32(15)))
 
 
-@inlined
-def _same_bytes(array: Bytes, at: int, other: Bytes, other_at: int, count: int) -> bool:
-    for i in range(count):
-        if array[at + i] != other[other_at + i]:
-            return False
-    return True
-
-
 @bare_kernel
 def _same_queue(array: Bytes, one: Words, other: Words) -> bool:
     if one[Row.QUEUE_ID] != other[Row.QUEUE_ID] or one[Row.TOPIC_BYTES] != other[Row.TOPIC_BYTES]:
         return False
-    return bool(_same_bytes(array, one[Row.TOPIC_AT], array, other[Row.TOPIC_AT], one[Row.TOPIC_BYTES]))
+    return bool(same_bytes(array, one[Row.TOPIC_AT], array, other[Row.TOPIC_AT], one[Row.TOPIC_BYTES]))
 
 
 @bare_kernel
@@ -109,7 +102,7 @@ def _lane_of(array: Bytes, row: Words, code: int, lanes: LaneTable) -> int:
         lane = places[place] - 1
         own = lanes.words[lane]
         is_alike = own[Lane.QUEUE_ID] == row[Row.QUEUE_ID] and own[Lane.NAME_BYTES] == row[Row.TOPIC_BYTES]
-        if is_alike and _same_bytes(array, row[Row.TOPIC_AT], lanes.names, own[Lane.NAME_AT], row[Row.TOPIC_BYTES]):
+        if is_alike and same_bytes(array, row[Row.TOPIC_AT], lanes.names, own[Lane.NAME_AT], row[Row.TOPIC_BYTES]):
             return int(lane)
         place = (place + 1) & (len(places) - 1)
     return NO_LANE

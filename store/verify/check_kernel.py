@@ -16,16 +16,8 @@ import numpy as np
 from ipc.arrays import Bytes, Words
 from ipc.compiled.crc import crc32
 from ipc.compiled.kernels import bare_kernel, inlined
-from ipc.compiled.memory import (
-    EQUAL_BYTES,
-    equal_bytes,
-    load_be32,
-    load_be32_from,
-    load_be64,
-    load_be64_from,
-    prefetch,
-    trailing_zeros,
-)
+from ipc.compiled.memory import load_be32, load_be32_from, load_be64, load_be64_from, prefetch
+from ipc.compiled.texts import begins_with, find_byte, same_bytes
 from store.message import properties, record
 from store.message import rows_kernel as layout
 from store.message.measure import BODY_LENGTH_BYTES
@@ -83,27 +75,13 @@ def name_hash(array: Bytes, at: int, count: int, queue_id: int) -> int:
 
 
 @bare_kernel
-def _same(one: Bytes, at: int, other: Bytes, other_at: int, count: int) -> bool:
-    i = 0
-    while i + 8 <= count:
-        if load_be64(one, at + i) != load_be64(other, other_at + i):
-            return False
-        i += 8
-    while i < count:
-        if one[at + i] != other[other_at + i]:
-            return False
-        i += 1
-    return True
-
-
-@bare_kernel
 def find_queue(array: Bytes, at: int, count: int, queue_id: int, slots: Words, queues: Words, names: Bytes) -> int:
     """The queue's row; minus one minus the free slot when it has none."""
     slot = name_hash(array, at, count, queue_id) & (len(slots) - 1)
     while slots[slot] != 0:
         queue = slots[slot] - 1
         named = queues[queue, Queue.QUEUE_ID] == queue_id and queues[queue, Queue.NAME_BYTES] == count
-        if named and _same(array, at, names, queues[queue, Queue.NAME_AT], count):
+        if named and same_bytes(array, at, names, queues[queue, Queue.NAME_AT], count):
             return queue
         slot = (slot + 1) & (len(slots) - 1)
     return -1 - slot
@@ -121,21 +99,6 @@ def _fill(array: Bytes, position: int, base_offset: int, parts: Words) -> bool:
     parts[Part.PROPERTIES_AT], parts[Part.PROPERTIES_BYTES] = spans.properties_at, spans.end - spans.properties_at
     parts[Part.STORED] = store_timestamp(array, position)
     return True
-
-
-@bare_kernel
-def find_byte(array: Bytes, at: int, end: int, value: int) -> int:
-    """The first place of `value` in [at, end), `end` without one."""
-    while at < end:
-        if at + EQUAL_BYTES > len(array):
-            while at < end and array[at] != value:
-                at += 1
-            return at
-        matches = equal_bytes(array, at, value)
-        if matches != 0:
-            return min(at + trailing_zeros(matches), end)
-        at += EQUAL_BYTES
-    return end
 
 
 @bare_kernel
@@ -163,7 +126,7 @@ def read_properties(array: Bytes, parts: Words) -> None:
             parts[Part.TAGS_PAIR_BYTES] = min(stop + 1, end) - at
         elif word == DELAY_WORD and stop > at + 6 and array[at + 4] == ord("Y") and array[at + 5] == NAME_SEPARATOR:
             parts[Part.LEVEL] = layout._delay_level(array, at + 6, stop - at - 6)
-        elif word == MULTI_WORD and stop - at > len(MULTI_NAME) and _same(array, at, MULTI_NAME, 0, len(MULTI_NAME)):
+        elif word == MULTI_WORD and begins_with(array, at, stop - 1, MULTI_NAME):
             parts[Part.MULTI_AT] = at
         at = stop + 1
 
@@ -173,7 +136,7 @@ def property_crc(array: Bytes, position: int, parts: Words) -> int:
     """1 when the record carries a CRC of its own (`__CRC32#`) that is right, -1 when it is wrong, 0 without one."""
     size = parts[Part.SIZE]
     at = position + size - CRC_PROPERTY_BYTES
-    if parts[Part.PROPERTIES_BYTES] < CRC_PROPERTY_BYTES or not _same(array, at, CRC_NAME, 0, len(CRC_NAME)):
+    if parts[Part.PROPERTIES_BYTES] < CRC_PROPERTY_BYTES or not begins_with(array, at, position + size, CRC_NAME):
         return 0
     stored = np.int64(0)
     for i in range(CRC_DIGITS):  # the least significant digit comes first

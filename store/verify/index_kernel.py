@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.kernels import bare_kernel
+from ipc.compiled.kernels import bare_kernel, inlined
 from ipc.compiled.memory import load_be32, load_be64
+from ipc.compiled.texts import begins_with, find_byte
 from store.index import index_file
 from store.message import properties
 from store.message.record import TRANSACTION_MASK, SysFlag
@@ -73,6 +74,7 @@ class IndexStop(IntEnum):
 
 ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES = index_file.ENTRY_BYTES, index_file.HEADER_BYTES, index_file.SLOT_BYTES
 INT_MAX = index_file.INT_MAX
+positive_hash = inlined(index_file.positive_hash)
 _fields = index_file.ENTRY_DTYPE.fields
 assert _fields is not None
 OFFSET_AT, SECONDS_AT, PREVIOUS_AT = (int(_fields[name][1]) for name in ("physical_offset", "time_diff_s", "previous"))
@@ -87,17 +89,6 @@ KEYS_MAX = 32768  # more parts than properties can have
 
 
 @bare_kernel
-def _begins_with(array: Bytes, at: int, end: int, name: Bytes) -> bool:
-    """Whether a pair there has that name, and a value."""
-    if end - at <= len(name):
-        return False
-    for i in range(len(name)):
-        if array[at + i] != name[i]:
-            return False
-    return True
-
-
-@bare_kernel
 def key_hashes(array: Bytes, parts: Words, hashes: Words) -> int:
     """The hashes of the record's keys in the order that they are put; how many, -1 when not all is ASCII."""
     if parts[Part.SYS_FLAG] & TRANSACTION_MASK == ROLLBACK:
@@ -105,10 +96,10 @@ def key_hashes(array: Bytes, parts: Words, hashes: Words) -> int:
     unique_at, unique_end, keys_at, keys_end = 0, 0, 0, 0
     at, end = parts[Part.PROPERTIES_AT], parts[Part.PROPERTIES_AT] + parts[Part.PROPERTIES_BYTES]
     while at < end:
-        stop = record.find_byte(array, at, end, PAIR_SEPARATOR)
-        if _begins_with(array, at, stop, UNIQ_NAME):
+        stop = find_byte(array, at, end, PAIR_SEPARATOR)
+        if begins_with(array, at, stop - 1, UNIQ_NAME):
             unique_at, unique_end = at + len(UNIQ_NAME), stop
-        elif _begins_with(array, at, stop, KEYS_NAME):
+        elif begins_with(array, at, stop - 1, KEYS_NAME):
             keys_at, keys_end = at + len(KEYS_NAME), stop
         at = stop + 1
     if unique_end == 0 and keys_end == 0:
@@ -119,12 +110,12 @@ def key_hashes(array: Bytes, parts: Words, hashes: Words) -> int:
     count = 0
     if unique_end > unique_at:
         code, ascii_only = record.ascii_hash(before, array, unique_at, unique_end)
-        hashes[0], count, plain = abs(code) if code > -INT_MAX - 1 else 0, 1, plain and ascii_only
+        hashes[0], count, plain = positive_hash(code), 1, plain and ascii_only
     while keys_at < keys_end:
-        stop = record.find_byte(array, keys_at, keys_end, KEY_SEPARATOR)
+        stop = find_byte(array, keys_at, keys_end, KEY_SEPARATOR)
         if stop > keys_at:
             code, ascii_only = record.ascii_hash(before, array, keys_at, stop)
-            hashes[count], plain = abs(code) if code > -INT_MAX - 1 else 0, plain and ascii_only
+            hashes[count], plain = positive_hash(code), plain and ascii_only
             count += 1
         keys_at = stop + 1
     return count if plain else -1
@@ -136,8 +127,8 @@ def tag_hash(array: Bytes, parts: Words) -> int:
     at, end = parts[Part.PROPERTIES_AT], parts[Part.PROPERTIES_AT] + parts[Part.PROPERTIES_BYTES]
     tag_at, tag_end = at, at
     while at < end:
-        stop = record.find_byte(array, at, end, PAIR_SEPARATOR)
-        if _begins_with(array, at, stop, TAGS_NAME):
+        stop = find_byte(array, at, end, PAIR_SEPARATOR)
+        if begins_with(array, at, stop - 1, TAGS_NAME):
             tag_at, tag_end = at + len(TAGS_NAME), stop
         at = stop + 1
     if tag_end == tag_at:
@@ -149,7 +140,7 @@ def tag_hash(array: Bytes, parts: Words) -> int:
     code, is_ascii = record.ascii_hash(code, array, tag_at, tag_end)
     if not is_ascii:
         return TAG_IN_TEXT
-    return abs(code) if code > -INT_MAX - 1 else 0
+    return positive_hash(code)
 
 
 @bare_kernel

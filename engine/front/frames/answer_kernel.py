@@ -36,41 +36,16 @@ from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire
 from ipc.compiled.kernels import bare_kernel, kernel
 from ipc.compiled.memory import bytes_at, carray, copy_bytes, store_be16, store_be32, words_at
+from ipc.compiled.texts import write_decimal, write_hexadecimal
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING
 
 STATE_WORDS = len(StateWord)
 FOREVER = 1 << 62
-ZERO, LETTER_A, MINUS, COMMA = ord("0"), ord("A"), ord("-"), ord(",")
+COMMA = ord(",")
 FORMS_WORDS = int(FormsWord.END)
 HEAD_BYTES = 2 * LENGTH_BYTES
-LONG_DIGITS_HEX = 16
+LONG_DIGITS = 16  # hexadecimal ones
 NOT_SO, NOBODY = -2, -1  # as REACHED_FIRST: each has to be looked at; none is waited for
-
-
-@bare_kernel
-def write_decimal(out: Bytes, at: int, value: int) -> int:
-    """Write a number in decimal digits; return where it ends."""
-    if value < 0:
-        out[at] = MINUS
-        at, value = at + 1, -value
-    end, rest = at + 1, value // 10
-    while rest:
-        end, rest = end + 1, rest // 10
-    k = end
-    while k > at:
-        k -= 1
-        out[k] = ZERO + value % 10
-        value //= 10
-    return end
-
-
-@bare_kernel
-def _write_hexadecimal(out: Bytes, at: int, value: int) -> int:
-    for k in range(at + LONG_DIGITS_HEX - 1, at - 1, -1):
-        digit = value & 0xF
-        out[k] = ZERO + digit if digit < 10 else LETTER_A + digit - 10
-        value >>= 4
-    return at + LONG_DIGITS_HEX
 
 
 @bare_kernel
@@ -90,7 +65,8 @@ def _write_message_ids(block: Words, out: Bytes, at: int, row: int, place: int, 
         if k > 0:
             out[at] = COMMA
             at += 1
-        at = _write_hexadecimal(out, _write_hexadecimal(out, at, block[BlockWord.STORE_HOST]), place)
+        at = write_hexadecimal(out, at, block[BlockWord.STORE_HOST], LONG_DIGITS)
+        at = write_hexadecimal(out, at, place, LONG_DIGITS)
         place += lengths[row * RECORDS_MAX + k] if records > 1 else 0
     return at
 

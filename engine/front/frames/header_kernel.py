@@ -17,11 +17,11 @@ import numpy as np
 from ipc.arrays import Bytes, Words
 from ipc.compiled.kernels import bare_kernel
 from ipc.compiled.memory import copy_bytes, load_be16, load_be32
+from ipc.compiled.texts import NO_NUMBER, is_ascii, same_bytes, whole_number
 
 TEXT_BYTES_MAX = 32767  # of a text that is unescaped
 HEADER_BYTES_MAX = 128 * 1024
 NONE, IGNORED, UNKNOWN = -1, -1, -2
-NO_NUMBER = -(1 << 62)
 QUOTE, BACKSLASH, COLON, COMMA, OPEN, CLOSE, BLANK = (ord(one) for one in '"\\:,{} ')
 SLASH = ord("/")
 ZERO, NINE, MINUS, SMALL_A = (ord(one) for one in "09-a")
@@ -76,13 +76,7 @@ TOP_BYTES, TOP_ENDS = spelled(TOP_KEYS)
 def number_of(name_bytes: Bytes, name_ends: Words, data: Bytes, at: int, count: int) -> int:
     """Return which of the names these `count` bytes are; -1: not one of them."""
     for k in range(name_ends.size - 1):
-        begin = name_ends[k]
-        if name_ends[k + 1] - begin != count:
-            continue
-        i = 0
-        while i < count and data[at + i] == name_bytes[begin + i]:
-            i += 1
-        if i == count:
+        if name_ends[k + 1] - name_ends[k] == count and same_bytes(data, at, name_bytes, name_ends[k], count):
             return k
     return NONE
 
@@ -104,38 +98,10 @@ def _field_of(data: Bytes, at: int, count: int, fields: Fields, header: Words) -
 
 
 @bare_kernel
-def whole_number(data: Bytes, at: int, count: int, digits_max: int) -> int:
-    """A whole number as Java writes it, NO_NUMBER for anything else."""
-    end, is_negative = at + count, False
-    if count > 1 and data[at] == MINUS:
-        at, is_negative = at + 1, True
-    digits = end - at
-    if not 0 < digits <= digits_max or (data[at] == ZERO and (digits > 1 or is_negative)):
-        return NO_NUMBER
-    value = np.int64(0)
-    while at < end:
-        digit = np.int64(data[at]) - ZERO
-        if not 0 <= digit <= 9:
-            return NO_NUMBER
-        value = value * 10 + digit
-        at += 1
-    return -value if is_negative else value
-
-
-@bare_kernel
 def int_of(data: Bytes, at: int, count: int) -> int:
     """Parse a whole number of 32 bits; NO_NUMBER where it is invalid or too large."""
     value = whole_number(data, at, count, 10)
     return value if -(1 << 31) <= value < 1 << 31 else NO_NUMBER
-
-
-@bare_kernel
-def _is_plain(data: Bytes, at: int, count: int) -> bool:
-    """Whether these bytes are ASCII."""
-    for k in range(at, at + count):
-        if data[k] >= 0x80:
-            return False
-    return True
 
 
 # JSON
@@ -327,7 +293,7 @@ def _read_binary(data: Bytes, at: int, end: int, fields: Fields, header: Words, 
         if not 0 < name_bytes <= end - at - 6:
             return False
         field = _field_of(data, at + 2, name_bytes, fields, header)
-        if field == IGNORED and not _is_plain(data, at + 2, name_bytes):
+        if field == IGNORED and not is_ascii(data, at + 2, at + 2 + name_bytes):
             return False
         at += 2 + name_bytes + 4
         count = load_be32(data, at - 4)
@@ -338,7 +304,7 @@ def _read_binary(data: Bytes, at: int, end: int, fields: Fields, header: Words, 
                 return False
             copy_bytes(text, 0, data, at, count)
             header[HeaderWord.TEXT_BYTES] = count
-        elif not _is_plain(data, at, count):
+        elif not is_ascii(data, at, at + count):
             return False
         if field >= 0:
             place = HeaderWord.FIELDS + field * FIELD_WORDS

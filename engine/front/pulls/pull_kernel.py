@@ -22,7 +22,7 @@ import numpy as np
 
 from engine.board.queue_ends import NO_SLOT
 from engine.front.connections.log_body_kernel import MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL, SENDFILE_BYTES
-from engine.front.frames.answer_kernel import HEAD_BYTES, end_head, write_decimal
+from engine.front.frames.answer_kernel import HEAD_BYTES, end_head
 from engine.front.frames.header_kernel import (
     FIELD_WORDS,
     IGNORED,
@@ -33,7 +33,6 @@ from engine.front.frames.header_kernel import (
     int_of,
     read_fields,
     spelled,
-    whole_number,
 )
 from engine.front.frames.send_words import FORM_WORDS, PART_WORDS, PREFIXED, PartWord
 from engine.front.pulls.pull_words import (
@@ -71,6 +70,7 @@ from ipc.compiled.atomics import address_of, load_acquire, monotonic_ns
 from ipc.compiled.kernels import kernel
 from ipc.compiled.memory import bytes_at, carray, copy_bytes, load_be32, store_be32, words_at
 from ipc.compiled.system_calls import send, sendfile
+from ipc.compiled.texts import same_bytes, whole_number, write_decimal
 from store.queues.consume_queue import ENTRY_BYTES
 from store.reading.units_kernel import decode_units
 
@@ -503,12 +503,8 @@ def _row_of(block: Words, key: Bytes, count: int) -> int:
         if index[place] == 0:
             return NONE
         row = (index[place] - 1) * KNOWN_WORDS
-        if known[row + KnownWord.KEY_BYTES] == count:
-            own, k = known[row + KnownWord.KEY_AT], 0
-            while k < count and keys[own + k] == key[k]:
-                k += 1
-            if k == count:
-                return row
+        if known[row + KnownWord.KEY_BYTES] == count and same_bytes(keys, known[row + KnownWord.KEY_AT], key, 0, count):
+            return row
         place = place + 1 & size - 1
     return NONE
 

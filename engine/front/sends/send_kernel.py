@@ -20,7 +20,6 @@ import numpy as np
 from engine.board.cursors import BrokerState
 from engine.front.frames.header_kernel import (
     FIELD_WORDS,
-    NO_NUMBER,
     UNKNOWN,
     Fields,
     FormWord,
@@ -28,7 +27,6 @@ from engine.front.frames.header_kernel import (
     int_of,
     read_fields,
     spelled,
-    whole_number,
 )
 from engine.front.frames.send_words import (
     ASKED_WORDS,
@@ -74,6 +72,7 @@ from ipc.compiled.memory import (
     store_be64,
     words_at,
 )
+from ipc.compiled.texts import NO_NUMBER, is_text, same_bytes, whole_number
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, LocalWord, describe, room_at
 from store.message import hash_map
 from store.message.hash_map import BUCKET_ENTRIES_MAX, TREE_CAPACITY_MIN
@@ -186,17 +185,6 @@ def is_utf8(data: Bytes, at: int, count: int) -> bool:
 
 
 @bare_kernel
-def equals(data: Bytes, at: int, count: int, name: Bytes) -> bool:
-    """Whether `count` bytes are that name."""
-    if count != name.size:
-        return False
-    for k in range(count):
-        if data[at + k] != name[k]:
-            return False
-    return True
-
-
-@bare_kernel
 def _name_end(text: Bytes, at: int, end: int, entries: Words, entry: int) -> int:
     """Return where the name at `at` ends, and hash it into its entry; -1 for an invalid one."""
     value = np.int64(0)
@@ -248,11 +236,11 @@ def _note(text: Bytes, entries: Words, number: int, state: Words) -> bool:
     at, name_bytes = entries[entry + PropertyWord.AT], entries[entry + PropertyWord.NAME_BYTES]
     value_at, value_bytes = at + name_bytes + 1, entries[entry + PropertyWord.BYTES] - name_bytes - 1
     value_hash = entries[entry + PropertyWord.HASH]
-    if value_hash == WAIT_HASH and equals(text, at, name_bytes, WAIT_NAME):
+    if value_hash == WAIT_HASH and is_text(text, at, name_bytes, WAIT_NAME):
         state[SaidWord.WAIT_INDEX] = number
-        state[SaidWord.WAITS] = equals(text, value_at, value_bytes, TRUE)
-        return state[SaidWord.WAITS] != 0 or equals(text, value_at, value_bytes, FALSE)
-    if value_hash == UNIQUE_HASH and equals(text, at, name_bytes, UNIQUE_NAME):
+        state[SaidWord.WAITS] = is_text(text, value_at, value_bytes, TRUE)
+        return state[SaidWord.WAITS] != 0 or is_text(text, value_at, value_bytes, FALSE)
+    if value_hash == UNIQUE_HASH and is_text(text, at, name_bytes, UNIQUE_NAME):
         state[SaidWord.UNIQUE_AT], state[SaidWord.UNIQUE_BYTES] = value_at, value_bytes
         if value_bytes > UNIQUE_KEY_BYTES:
             return False
@@ -424,12 +412,9 @@ def _row_of_topic(block: Words, data: Bytes, at: int, count: int) -> int:
         begin = row * TOPIC_WORDS
         if topics[begin + TopicWord.NAME_BYTES] == 0:
             return -1
-        if topics[begin + TopicWord.NAME_BYTES] == count:
-            name, k = topics[begin + TopicWord.NAME_AT], 0
-            while k < count and names[name + k] == data[at + k]:
-                k += 1
-            if k == count:
-                return begin
+        is_as_long = topics[begin + TopicWord.NAME_BYTES] == count
+        if is_as_long and same_bytes(names, topics[begin + TopicWord.NAME_AT], data, at, count):
+            return begin
         row = row + 1 & rows - 1
     return -1
 
@@ -446,13 +431,13 @@ def _is_truth(data: Bytes, header: Words, field: int, only_false: bool) -> bool:
     """Whether the field is missing, or says false, or may be true and says that."""
     place = HeaderWord.FIELDS + field * FIELD_WORDS
     at, count = header[place], header[place + 1]
-    return count < 0 or equals(data, at, count, FALSE) or (not only_false and equals(data, at, count, TRUE))
+    return count < 0 or is_text(data, at, count, FALSE) or (not only_false and is_text(data, at, count, TRUE))
 
 
 @bare_kernel
 def _is_true(data: Bytes, header: Words, field: int) -> bool:
     place = HeaderWord.FIELDS + field * FIELD_WORDS
-    return header[place + 1] >= 0 and equals(data, header[place], header[place + 1], TRUE)
+    return header[place + 1] >= 0 and is_text(data, header[place], header[place + 1], TRUE)
 
 
 @bare_kernel
