@@ -22,7 +22,7 @@ import numpy as np
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire, publish, release_fence, store_release
 from ipc.compiled.kernels import bare_kernel, inlined, kernel
-from ipc.compiled.texts import same_bytes
+from ipc.compiled.texts import name_hash, same_bytes
 from ipc.region import Region
 from store.message.properties import java_text
 from store.message.rows_kernel import Row, Scanned
@@ -94,15 +94,6 @@ def _is_named(names: Bytes, slot: int, words: Words, array: Bytes, at: int, leng
     return is_as_long and same_bytes(names, slot * NAME_BYTES, array, at, length)
 
 
-@inlined
-def _place_of(array: Bytes, at: int, length: int, places: int) -> int:
-    """Return where in a hash table of `places` (a power of two) the search for a name begins: FNV-1a."""
-    code = np.uint32(2166136261)
-    for i in range(at, at + length):
-        code = (code ^ np.uint32(array[i])) * np.uint32(16777619)
-    return int(code) & (places - 1)
-
-
 @bare_kernel
 def _commit(words: Words, sums: Words, changed: Words) -> None:
     """Add the sums to their topics, each topic by one word, and clear them."""
@@ -129,7 +120,7 @@ def count_rows(topics: Topics, scanned: Scanned, first: int, until: int) -> int:
     for index in range(first, until):
         at, length = rows[index, Row.TOPIC_AT], rows[index, Row.TOPIC_BYTES]
         if not is_known or not _is_named(names, slot, words, array, at, length):
-            place = _place_of(array, at, length, table.size)
+            place = name_hash(array, at, length, 0) & (table.size - 1)
             while table[place] and not _is_named(names, table[place] - 1, words, array, at, length):
                 place = (place + 1) & (table.size - 1)
             if not table[place] and words[TopicsWord.USED] < words[TopicsWord.SLOTS]:
@@ -152,7 +143,7 @@ def count_rows(topics: Topics, scanned: Scanned, first: int, until: int) -> int:
 @kernel
 def enter(table: Words, name: Bytes, slot: int) -> None:
     """Enter a name into the hash table."""
-    place = _place_of(name, 0, name.size, table.size)
+    place = name_hash(name, 0, name.size, 0) & (table.size - 1)
     while table[place]:
         place = (place + 1) & (table.size - 1)
     table[place] = slot + 1

@@ -14,6 +14,7 @@ WORD_BYTES = 8
 HIGH_BITS = int.from_bytes(b"\x80" * WORD_BYTES, "big", signed=True)
 ZERO, LETTER_A, MINUS = ord("0"), ord("A"), ord("-")
 NO_NUMBER = -(1 << 62)
+HASH_FACTOR, SEEDED_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64), 0x100000001B3
 
 
 @bare_kernel
@@ -39,6 +40,30 @@ def is_text(array: Bytes, at: int, count: int, text: Bytes) -> bool:
 def begins_with(array: Bytes, at: int, end: int, text: Bytes) -> bool:
     """Whether the bytes of [at, end) begin with that text, which is not empty; most differ in the first byte."""
     return end - at >= text.size and array[at] == text[0] and same_bytes(array, at, text, 0, text.size)
+
+
+@bare_kernel
+def name_hash(array: Bytes, at: int, count: int, number: int) -> int:
+    """A hash of a name and a number, not negative; eight bytes a step."""
+    code = np.int64(number + 1) * np.int64(HASH_FACTOR)
+    end = at + count
+    while at + WORD_BYTES <= end:
+        code = (code ^ load_be64(array, at)) * np.int64(HASH_FACTOR)
+        code ^= code >> 29
+        at += WORD_BYTES
+    while at < end:
+        code = (code ^ np.int64(array[at])) * np.int64(HASH_FACTOR)
+        at += 1
+    return (code ^ (code >> 32)) & np.int64(0x7FFFFFFFFFFFFFFF)
+
+
+@bare_kernel
+def seeded_hash(array: Bytes, at: int, count: int, seed: int) -> int:
+    """A hash of bytes that a client chose, byte by byte: in `name_hash` two high bits cancel whatever the seed is."""
+    code = np.int64(seed)
+    for k in range(at, at + count):
+        code = (code ^ np.int64(array[k])) * np.int64(SEEDED_FACTOR)
+    return code ^ code >> 29
 
 
 @bare_kernel

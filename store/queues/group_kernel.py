@@ -18,7 +18,7 @@ from ipc.compiled.atomics import address_of, store_release
 from ipc.compiled.kernels import bare_kernel, inlined, kernel
 from ipc.compiled.memory import store_be32, store_be64
 from ipc.compiled.system_calls import STATX_WORDS, names_of_file, write_bytes
-from ipc.compiled.texts import same_bytes
+from ipc.compiled.texts import name_hash, same_bytes
 from store.message import record
 from store.message.rows_kernel import Row, Scanned
 from store.queues.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT
@@ -78,15 +78,6 @@ class OpenQueues(NamedTuple):
 
 
 @bare_kernel
-def _code_of(array: Bytes, at: int, count: int, queue_id: int) -> int:
-    """The hash of a queue's name."""
-    code = np.uint32(queue_id) * np.uint32(0x9E3779B1)
-    for i in range(at, at + count):
-        code = (code ^ np.uint32(array[i])) * np.uint32(0x01000193)
-    return int(code ^ (code >> np.uint32(15)))
-
-
-@bare_kernel
 def _same_queue(array: Bytes, one: Words, other: Words) -> bool:
     if one[Row.QUEUE_ID] != other[Row.QUEUE_ID] or one[Row.TOPIC_BYTES] != other[Row.TOPIC_BYTES]:
         return False
@@ -113,7 +104,7 @@ def enter_lanes(lanes: Words, names: Bytes, places: Words, first: int, until: in
     """Have the lanes [first, until) found; `places` has room for them."""
     for lane in range(first, until):
         own = lanes[lane]
-        place = _code_of(names, own[Lane.NAME_AT], own[Lane.NAME_BYTES], own[Lane.QUEUE_ID]) & (len(places) - 1)
+        place = name_hash(names, own[Lane.NAME_AT], own[Lane.NAME_BYTES], own[Lane.QUEUE_ID]) & (len(places) - 1)
         while places[place] != 0:
             place = (place + 1) & (len(places) - 1)
         places[place] = lane + 1
@@ -138,7 +129,7 @@ def group_rows(scanned: Scanned, count: int, grouped: Groups, lanes: LaneTable, 
         if not goes_to_queue(row[Row.SYS_FLAG]):
             taken += 1
             continue
-        code = _code_of(array, row[Row.TOPIC_AT], row[Row.TOPIC_BYTES], row[Row.QUEUE_ID])
+        code = name_hash(array, row[Row.TOPIC_AT], row[Row.TOPIC_BYTES], row[Row.QUEUE_ID])
         slot = code & mask
         while table[slot] != 0 and not _same_queue(array, row, rows[groups[table[slot] - 1, Group.FIRST_ROW]]):
             slot = (slot + 1) & mask

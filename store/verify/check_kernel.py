@@ -17,7 +17,7 @@ from ipc.arrays import Bytes, Words
 from ipc.compiled.crc import crc32
 from ipc.compiled.kernels import bare_kernel, inlined
 from ipc.compiled.memory import load_be32, load_be32_from, load_be64, load_be64_from, prefetch
-from ipc.compiled.texts import begins_with, find_byte, same_bytes
+from ipc.compiled.texts import begins_with, find_byte, name_hash, same_bytes
 from store.message import properties, record
 from store.message import rows_kernel as layout
 from store.message.measure import BODY_LENGTH_BYTES
@@ -56,22 +56,6 @@ INNER_BATCH, CRC_MASK = int(record.SysFlag.INNER_BATCH), record.CRC_MASK
 PREFETCH_BYTES = 128
 SHAPE_BYTES = 4 + 4 + 8 + 4 + 2  # sizes, magic number, physical offset, body length, properties length
 QUEUE_FIELD_BYTES = 4 + 8  # queue id and queue offset
-HASH_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
-
-
-@bare_kernel
-def name_hash(array: Bytes, at: int, count: int, queue_id: int) -> int:
-    """A hash of a topic and a queue id; not negative."""
-    code = np.int64(queue_id + 1) * np.int64(HASH_FACTOR)
-    end = at + count
-    while at + 8 <= end:
-        code = (code ^ load_be64(array, at)) * np.int64(HASH_FACTOR)
-        code ^= code >> 29
-        at += 8
-    while at < end:
-        code = (code ^ np.int64(array[at])) * np.int64(HASH_FACTOR)
-        at += 1
-    return (code ^ (code >> 32)) & np.int64(0x7FFFFFFFFFFFFFFF)
 
 
 @bare_kernel

@@ -8,13 +8,12 @@ import numpy as np
 
 from engine.front.frames.send_words import SLOT_UNKNOWN, TOPIC_WORDS, TopicWord
 from ipc.arrays import Bytes, Words
+from ipc.compiled.texts import seeded_hash
 from store.message.record import MAX_TOPIC_BYTES
 
 ROWS, TOPICS_MAX = 16_384, 8192
 NAMES_BYTES = TOPICS_MAX * MAX_TOPIC_BYTES
 QUEUES_MAX = 1 << 17  # of all topics in the table
-MULTIPLIER, MASK = 0x100000001B3, (1 << 64) - 1
-SHIFT = 29
 
 
 class SendTopics:
@@ -56,9 +55,9 @@ class SendTopics:
             self.clear()
         row = self._rows.get(topic)
         if row is None:
-            row = self._rows[topic] = self._free_row(name)
             end = self._name_end + len(name)
             self.names[self._name_end : end] = np.frombuffer(name, np.uint8)
+            row = self._rows[topic] = self._free_row(len(name))
             self.words[row + TopicWord.NAME_AT], self._name_end = self._name_end, end
             self.words[row + TopicWord.NAME_BYTES] = len(name)
         self.words[row + TopicWord.SLOTS_AT] = self._slot_end
@@ -66,17 +65,9 @@ class SendTopics:
         self.words[row + TopicWord.QUEUES] = queues
         return row
 
-    def _free_row(self, name: bytes) -> int:
-        row = hash_of(name, self.seed) & ROWS - 1
+    def _free_row(self, name_bytes: int) -> int:
+        """Return the row for the name at the end of those that are there."""
+        row = int(seeded_hash(self.names, self._name_end, name_bytes, self.seed)) & ROWS - 1
         while self.words[row * TOPIC_WORDS + TopicWord.NAME_BYTES]:
             row = row + 1 & ROWS - 1
         return row * TOPIC_WORDS
-
-
-def hash_of(name: bytes, seed: int) -> int:
-    """Hash a name to the kernel's value: 64 bits, signed."""
-    value = seed
-    for byte in name:
-        value = (value ^ byte) * MULTIPLIER & MASK
-    signed = value - (1 << 64) if value >> 63 else value
-    return signed ^ signed >> SHIFT

@@ -19,7 +19,6 @@ from engine.board.queue_ends import NO_SLOT
 from engine.front.connections.peer import Peer
 from engine.front.connections.tables import FORBIDDEN, GROUPS, RESETS, SUBSCRIPTIONS, TOPICS
 from engine.front.frames.answer_forms import AnswerForms
-from engine.front.frames.send_topics import hash_of
 from engine.front.pulls.log_view import NO_UNITS, EmptyQueues, LogView, Queue, QueueFile
 from engine.front.pulls.pull_kernel import (
     EVERYBODY,
@@ -54,6 +53,7 @@ from engine.protocol.pulling.subscription import TagFilter
 from engine.protocol.remoting.frame import LENGTH_BYTES, RemotingCommand, Serialize, decode, encode
 from ipc.arrays import Bytes, Words
 from ipc.clock import monotonic_ms
+from ipc.compiled.texts import seeded_hash
 from store.queues.consume_queue import ENTRY_BYTES
 
 ROWS, INDEX = 1 << 16, 1 << 17
@@ -187,8 +187,8 @@ class ServedPulls:
         self.keys[self._keys_end : end] = np.frombuffer(key, np.uint8)
         self.words[row + KnownWord.KEY_AT], self.words[row + KnownWord.KEY_BYTES] = self._keys_end, len(key)
         self.words[row + KnownWord.COMMIT] = NO_OFFSET
+        place = int(seeded_hash(self.keys, self._keys_end, len(key), self.seed)) & INDEX - 1
         self._keys_end = end
-        place = hash_of(key, self.seed) & INDEX - 1
         while self.index[place]:
             place = place + 1 & INDEX - 1
         self.index[place] = number + 1

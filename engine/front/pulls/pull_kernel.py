@@ -70,7 +70,7 @@ from ipc.compiled.atomics import address_of, load_acquire, monotonic_ns
 from ipc.compiled.kernels import kernel
 from ipc.compiled.memory import bytes_at, carray, copy_bytes, load_be32, store_be32, words_at
 from ipc.compiled.system_calls import send, sendfile
-from ipc.compiled.texts import same_bytes, whole_number, write_decimal
+from ipc.compiled.texts import same_bytes, seeded_hash, whole_number, write_decimal
 from store.queues.consume_queue import ENTRY_BYTES
 from store.reading.units_kernel import decode_units
 
@@ -463,7 +463,6 @@ HEADER_MASK = 0xFFFFFF
 LONG_DIGITS = 18
 OTHERS_MAX = 64  # fields that nobody looks at
 MOST_MAX = 4096  # messages
-MULTIPLIER, SHIFT = 0x100000001B3, 29
 PULL, LITE_PULL = int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE)
 NAME_BYTES, NAME_ENDS = spelled(NAMES)
 FORM = np.zeros(len(FormWord), np.int64)
@@ -495,10 +494,7 @@ def _row_of(block: Words, key: Bytes, count: int) -> int:
     index = carray(words_at(block[PullWord.INDEX_AT]), (size,))
     known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
     keys = carray(bytes_at(block[PullWord.KEYS_AT]), (block[PullWord.KEYS_BYTES],))
-    value = block[PullWord.SEED]
-    for k in range(count):
-        value = (value ^ np.int64(key[k])) * MULTIPLIER
-    place = (value ^ value >> SHIFT) & (size - 1)
+    place = seeded_hash(key, 0, count, block[PullWord.SEED]) & (size - 1)
     for _ in range(size):
         if index[place] == 0:
             return NONE

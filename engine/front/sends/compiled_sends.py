@@ -235,6 +235,7 @@ def warm_up(pipeline: Pipeline, board: Board, facts: Facts) -> None:
     under_way = UnderWay(pipeline.table, pipeline.state, pipeline.done, pipeline.latencies)
     buffer = np.zeros(1, np.uint8)
     usual = SendKernels(facts, pipeline.policy, board, pipeline.outlet, under_way, Limits(1, 1, 1, 1, 1), buffer, forms)
+    usual.topics.learn("-", 1, 0, 0)
     usual.take(0, 0, 0)
     usual.look()
     list(usual.answers())

@@ -72,7 +72,7 @@ from ipc.compiled.memory import (
     store_be64,
     words_at,
 )
-from ipc.compiled.texts import NO_NUMBER, is_text, same_bytes, whole_number
+from ipc.compiled.texts import NO_NUMBER, is_text, same_bytes, seeded_hash, whole_number
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, LocalWord, describe, room_at
 from store.message import hash_map
 from store.message.hash_map import BUCKET_ENTRIES_MAX, TREE_CAPACITY_MIN
@@ -404,10 +404,7 @@ def _row_of_topic(block: Words, data: Bytes, at: int, count: int) -> int:
     rows = block[BlockWord.TOPICS]
     topics = carray(words_at(block[BlockWord.TOPICS_AT]), (rows * TOPIC_WORDS,))
     names = carray(bytes_at(block[BlockWord.NAMES_AT]), (block[BlockWord.NAMES_BYTES],))
-    value = block[BlockWord.SEED]
-    for k in range(at, at + count):
-        value = (value ^ np.int64(data[k])) * 0x100000001B3
-    row = (value ^ value >> 29) & (rows - 1)
+    row = seeded_hash(data, at, count, block[BlockWord.SEED]) & (rows - 1)
     for _ in range(rows):
         begin = row * TOPIC_WORDS
         if topics[begin + TopicWord.NAME_BYTES] == 0:
