@@ -13,6 +13,7 @@ import logging
 import os
 
 from engine.board.cursors import Board
+from engine.keeping.empty_log import unused_before
 from engine.settings.config import BrokerConfig
 from ipc import waiting
 from store.files.segment_files import SegmentFiles
@@ -46,23 +47,13 @@ class Allocator:
         if self._request < 0 or now_ms < self._retry_at_ms:
             return 0
         wanted, begin = self._files.base_of(self._request), self._board.min_physical_offset.read()
-        if self._begins_elsewhere(wanted, begin):
-            self._min_seen = begin
+        if unused_before(self._board, self._files, self._request) is not None:
+            self._min_seen = begin  # the housekeeper moves the log's beginning
             return 0
         base = max(self._end, begin)
         if base > wanted + SEGMENTS_AHEAD * self._files.segment_bytes:
             return 0
         return self._make(base)
-
-    def _begins_elsewhere(self, wanted: int, begin: int) -> bool:
-        """Whether the log is empty and asked for where it does not begin: then the housekeeper moves its beginning.
-
-        The published end may lag behind what was received, so files that hold anything decide: then the log goes on.
-        """
-        if wanted <= begin or self._board.max_physical_offset.read() > begin:
-            return False
-        before = [base for base in self._files.base_offsets() if base < wanted]
-        return all(self._files.is_unused(base) for base in before)
 
     def _make(self, base: int) -> int:
         try:

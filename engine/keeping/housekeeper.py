@@ -20,6 +20,7 @@ from typing import NamedTuple
 from engine.board import live_settings
 from engine.board.cursors import Board
 from engine.keeping.audit_rounds import AuditRounds
+from engine.keeping.empty_log import unused_before
 from engine.protocol.store.retention import (
     HOUR_MS,
     Bounds,
@@ -139,15 +140,12 @@ class Housekeeper:
 
     def _begin_log(self) -> None:
         """A slave whose log is still empty begins where its master says, whatever was made before."""
-        board = self._board
-        begin, wanted = board.min_physical_offset.read(), self._files.base_of(max(self._request, 0))
-        if wanted <= begin or board.max_physical_offset.read() > begin:
+        before = unused_before(self._board, self._files, self._request)
+        if before is None:
             return
-        before = [base for base in self._files.base_offsets() if base < wanted]
-        if not all(self._files.is_unused(base) for base in before):
-            return  # received, if not published: the allocator goes on from there
+        wanted = self._files.base_of(self._request)
         self._note_begin(wanted)
-        waiting.publish(board.min_physical_offset, wanted)
+        waiting.publish(self._board.min_physical_offset, wanted)
         for base in before:
             self._remove_segment(base, f"unused: the log of this slave begins at {wanted}, as its master says")
 

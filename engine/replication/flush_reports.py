@@ -40,16 +40,21 @@ class FlushReports:
             self._is_over.set()
             thread.join(JOIN_S)
 
+    def tell(self, sock: socket.socket, reported: int) -> int:
+        """Send the offset that is on disk, unless that is `reported`; return it. Raises OSError."""
+        flushed = self._flushed_offset.read()
+        if flushed != reported:
+            sock.send(flushed_word(flushed))
+        return flushed
+
     def _report(self, sock: socket.socket, is_over: threading.Event) -> None:
         reported = -1
         while not is_over.is_set():
-            flushed = self._flushed_offset.read()
-            if flushed == reported:
-                waiting.await_change(self._flushed_offset, flushed, LOOK_MS)
-                continue
             try:
-                sock.send(flushed_word(flushed))
+                flushed = self.tell(sock, reported)
             except OSError as error:  # the receiver's loop sees the same, and hangs up
                 log.debug("flushed offset not reported: %s", error)
                 return
+            if flushed == reported:
+                waiting.await_change(self._flushed_offset, flushed, LOOK_MS)
             reported = flushed

@@ -3,6 +3,7 @@
 Implements: HAClient (spec: ha-protocol, 4 slave side); the decisions are in engine/protocol/ha/client.py; the usual
             case is one compiled loop, engine/replication/receiver_kernel.py
 Follows:    allocated_offset, the allocator's; ha_server_address, when haMasterAddress is not given
+            (engine/replication/dial.py makes the connection)
 Publishes:  max_physical_offset, segment_request_offset, store_timestamp_ms, ha_client.*
 Writes:     slipstream.diverged, once the master's log is another than ours: from then on no master is asked for more,
             until an operator has removed it; slipstream.epochs, as its master's log has them
@@ -11,24 +12,23 @@ Frames split records: our end is any byte, and readers see whole records only. A
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import socket
-import struct
 
 from engine.board import address_cursors, addresses, written_file
 from engine.board.cursors import Board
 from engine.board.failures import errno_text, is_unreadable
 from engine.net import tls
-from engine.net.tls import BrokerTls, RenewedContext
+from engine.net.tls import BrokerTls
 from engine.protocol.ha.client import HaClient, HaClientState
 from engine.protocol.ha.client_kernel import ClientLimits
-from engine.protocol.ha.hello import NONCE_BYTES
+from engine.protocol.ha.hello import NONCE_BYTES, SlaveGreeting
 from engine.protocol.ha.next_steps import advice_of
 from engine.protocol.ha.opening import NO_TAIL, Tail
-from engine.protocol.ha.wire import FRAME_HEADER_BYTES, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
-from engine.replication import ha_facts, receiver_kernel, replica_words, tls_relay
+from engine.protocol.ha.wire import FRAME_HEADER_BYTES, TRIED_SOON, CloseReason, PeerError
+from engine.replication import ha_facts, receiver_kernel, replica_words
+from engine.replication.dial import Address, Dial, Dialed, NotConnected
 from engine.replication.flush_reports import FlushReports
 from engine.replication.receiver_kernel import INBOX_BYTES, NO_SEGMENT, HeldWord, Outcome
 from engine.replication.tls_relay import TlsRelay
@@ -46,13 +46,8 @@ from store.recovery.log_end import bytes_missing
 
 log = logging.getLogger("slipstream.receiver")
 
-CONNECT_TIMEOUT_MS = 5000
-SOCKET_TIMEOUT_S = 1
 BYTES_PER_TURN = 16 << 20  # about ten milliseconds of them
-TIMEVAL = struct.Struct("@ll")
 LOOK_MS = 1000  # at a note that may be removed, at the disk's state, at where name servers say that the master is
-
-Address = tuple[str, int]
 
 
 class Receiver:
@@ -60,13 +55,24 @@ class Receiver:
 
     name = "receiver"
 
-    def __init__(self, config: BrokerConfig, board: Board, files: SegmentFiles, limits: ClientLimits) -> None:
+    overlap_bytes = overlap.OVERLAP_BYTES  # of our log's end, compared with the master's when a connection begins
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        board: Board,
+        files: SegmentFiles,
+        limits: ClientLimits,
+        *,
+        dial: Dial,
+        flush_reports: FlushReports,
+    ) -> None:
         end, built_to = board.max_physical_offset.read(), board.reput_from_offset.read()
         known = max(built_to, board.min_physical_offset.read())  # where a record begins
         left = bytes_missing(files, known, end)
         self.client = HaClient(limits, end, left, from_last_file=config.sync_from_last_file)
         self._facts = ha_facts.HaFacts(config, board)
-        self._flush_reports = FlushReports(board.flushed_offset)
+        self._dial, self._flush_reports = dial, flush_reports
         self._diverged_path = divergence.path_of(config.store_path_root_dir)
         self._look_for_note_at_ms = 0
         self._is_diverged = False
@@ -75,9 +81,7 @@ class Receiver:
         self._files = files
         self._master = config.ha_master_address
         self._socket: socket.socket | None = None
-        self.tls: RenewedContext | None = None
         self._relay: TlsRelay | None = None
-        self._connect_until_ms = 0
         self._segment: Segment | None = None
         self._target = NO_SEGMENT
         self._has_wiped = False
@@ -93,11 +97,11 @@ class Receiver:
         """
         self._now_ms = now_ms
         if is_unreadable(self._board):  # no acknowledgement of what nobody here can read
-            if self._socket is not None:
+            if self._is_begun():
                 self._hang_up(CloseReason.LOG_UNREADABLE, "")
             return 0
         if number := self._board.flush_errno.read():  # nor of what the disk does not take, or what nobody can reach
-            if self._socket is not None:
+            if self._is_begun():
                 self._hang_up(CloseReason.DISK_FAILED, errno_text(number))
             return 0
         if self.client.state is not HaClientState.TRANSFER:
@@ -108,6 +112,10 @@ class Receiver:
         if not moved and self._socket is not None and self.client.is_silent(now_ms) and not self._lacks_space():
             self._hang_up(CloseReason.HOUSEKEEPING, f"{now_ms - self.client.last_read_ms} ms")
         return moved if has_more else 0
+
+    def _is_begun(self) -> bool:
+        """Whether there is a connection, or one in the making."""
+        return self._socket is not None or self._dial.is_begun
 
     def _has_diverged(self, now_ms: int) -> bool:
         """Whether it is noted that our log is not the master's; looked for now and then, since a command removes it."""
@@ -123,82 +131,48 @@ class Receiver:
     # the connection
 
     def _connect(self, now_ms: int) -> int:
-        if self._socket is None:
-            master = self._master or self._advertised()
-            if master is None or not self.client.may_connect(now_ms):
-                return 0
-            return self._begin_connect(master, now_ms)
-        if not descriptors.await_ready((), [self._socket], 0):
-            if now_ms >= self._connect_until_ms:
-                self._hang_up(CloseReason.CONNECT_TIMEOUT, f"no answer within {CONNECT_TIMEOUT_MS} ms")
+        try:
+            if not self._dial.is_begun:
+                master = self._master or self._advertised()
+                if master is None or not self.client.may_connect(now_ms):
+                    return 0
+                self._dial.begin(master, self.client.failures, now_ms)
+            dialed = self._dial.turn(now_ms)
+        except NotConnected as error:
+            self._hang_up(error.reason, error.detail)
             return 0
-        error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error:
-            self._hang_up(why_not_connected(OSError(error, "")), errno.errorcode.get(error, str(error)))
-            return 0
-        return self._finish_connect(self._socket, now_ms)
+        return 0 if dialed is None else self._begin(dialed, now_ms)
 
     def _advertised(self) -> Address | None:
         """Return where the name server says that the master is, asked at each connect: it may be another one by now."""
         return addresses.unpack(*address_cursors.read(self._board.ha_server_address))
 
-    def _begin_connect(self, master: Address, now_ms: int) -> int:
-        """Connect to one address of the master: its name is looked up each time, its addresses are tried in turn."""
-        self._connect_until_ms = now_ms + CONNECT_TIMEOUT_MS
+    def _begin(self, dialed: Dialed, now_ms: int) -> int:
+        """Begin a connection: say who we are and what we have."""
+        self._socket, self._relay = dialed.sock, dialed.relay
         try:
-            places = addresses.resolve(*master)
-            family, address = places[self.client.failures % len(places)]
-            self._socket = socket.socket(family, socket.SOCK_STREAM)
-            self._socket.setblocking(False)
-            self._socket.connect(address)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            self._hang_up(why_not_connected(error), f"{addresses.host_and_port(*master)}: {error}")
-            return 0
-        assert self._socket is not None
-        return self._finish_connect(self._socket, now_ms)
-
-    def _finish_connect(self, sock: socket.socket, now_ms: int) -> int:
-        try:
-            host, port = sock.getpeername()[:2]
-            own_host, own_port = sock.getsockname()[:2]
-            if (own_host, own_port) == (host, port):  # TCP connects a port to itself when nobody listens on it
-                refused = f"{addresses.host_and_port(host, port)} is this slave's own HA port"
-                raise ConnectionRefusedError(errno.ECONNREFUSED, refused)
-            if own_host == host and port == self._board.ha_listen_port.read():
-                self._hang_up(CloseReason.OWN_ADDRESS, addresses.host_and_port(host, port))
-                return 0
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self.tls is not None:
-                self._relay = tls_relay.of_connected(sock, self.tls, self._master[0] if self._master else host)
-                sock = self._socket = self._relay.plain
-            sock.setblocking(True)
-            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-                sock.setsockopt(socket.SOL_SOCKET, option, TIMEVAL.pack(SOCKET_TIMEOUT_S, 0))
-        except OSError as error:
-            self._hang_up(why_not_connected(error), str(error))
-            return 0
-        try:
-            tail = self._tail()
-            greeting = self._facts.greeting(os.urandom(NONCE_BYTES))
+            tail, greeting = self.tail(), self.greeting()
         except StoreError as error:  # what we have, or the secret, cannot be read
             self._hang_up(CloseReason.LOG_UNREADABLE, str(error))
             return 0
         self.client.connected(now_ms, tail, greeting)
         self._held[[HeldWord.BEGIN, HeldWord.END, HeldWord.IS_DRAINED]] = 0, 0, 1
-        address_cursors.publish(self._words.master_address, host, port)
+        address_cursors.publish(self._words.master_address, *dialed.peer)
         waiting.note(self._words.last_read_ms, now_ms)
         waiting.publish(self._words.state, HaClientState.TRANSFER)
         return 1
 
-    def _tail(self) -> Tail:
+    def greeting(self) -> SlaveGreeting | None:
+        """Return what we say of ourselves. Raises StoreError."""
+        return self._facts.greeting(os.urandom(NONCE_BYTES))
+
+    def tail(self) -> Tail:
         """The end of our log, to be compared with the master's. Raises StoreError."""
         if self.client.end == 0:
             return NO_TAIL
         bases = self._files.base_offsets()
         begin = max(self._board.min_physical_offset.read(), bases[0] if bases else 0)
-        return Tail(*overlap.last_bytes(self._files, begin, self.client.end))
+        return Tail(*overlap.last_bytes(self._files, begin, self.client.end, self.overlap_bytes))
 
     def _note_difference(self) -> None:
         """Write down that this log and the master's are two histories, before anything else shows it."""
@@ -233,6 +207,7 @@ class Receiver:
         is_news = reason is not self.client.reason or reason not in TRIED_SOON
         if is_news and reason is not CloseReason.STOPPED:
             log.warning("connection to the master ended: %s %s; %s", reason.name, detail, advice_of(reason))
+        self._dial.close()
         if self._socket is not None:
             self._socket.close()
         self._socket = self._relay = None
@@ -369,7 +344,7 @@ class Receiver:
         if self._is_diverged or is_unreadable(self._board) or self._board.flush_errno.read():
             wait_ms = timeout_ms
         if self.client.state is not HaClientState.TRANSFER:
-            writing = [] if self._socket is None else [self._socket]
+            writing = self._dial.awaited
             descriptors.await_ready([stop_alarm()], writing, wait_ms if writing or self._master else timeout_ms)
             return
         allocated_seen = self._board.allocated_offset.read()
@@ -385,13 +360,6 @@ class Receiver:
             self._segment.close()
 
 
-def why_not_connected(error: OSError) -> CloseReason:
-    """The reason behind an error of a look-up or a connect."""
-    if isinstance(error, socket.gaierror):
-        return CloseReason.NO_ADDRESS
-    return NOT_CONNECTED.get(error.errno or 0, CloseReason.CONNECT_FAILED)
-
-
 def open_role(config: BrokerConfig, board: Board, how: BrokerTls | None = None) -> Receiver:
     """The receiver of this slave; without haMasterAddress it waits forever. `how`: its certificates, else read now."""
     limits = ClientLimits(
@@ -401,6 +369,5 @@ def open_role(config: BrokerConfig, board: Board, how: BrokerTls | None = None) 
         reconnect_interval_ms=config.ha_reconnect_interval_ms,
     )
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
-    receiver = Receiver(config, board, files, limits)
-    receiver.tls = (how or tls.of_broker(config)).ha_client
-    return receiver
+    dial = Dial(board.ha_listen_port, (how or tls.of_broker(config)).ha_client)
+    return Receiver(config, board, files, limits, dial=dial, flush_reports=FlushReports(board.flushed_offset))

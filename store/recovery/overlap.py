@@ -17,12 +17,12 @@ OVERLAP_BYTES = 64 * 1024
 LOWEST_START = 2
 
 
-def last_bytes(files: SegmentFiles, begin: int, end: int) -> tuple[int, bytes]:
+def last_bytes(files: SegmentFiles, begin: int, end: int, stretch: int = OVERLAP_BYTES) -> tuple[int, bytes]:
     """Return where the log's last bytes begin, never at 0 or 1, and the bytes from there up to `end`.
 
-    None of an empty log. `begin`: where the log begins. Raises SegmentRemoved, SegmentSizeMismatch.
+    None of an empty log. `begin`: where the log begins; `stretch`: how many bytes, if they hold the head of a record.
+    Raises SegmentRemoved, SegmentSizeMismatch.
     """
-    stretch = OVERLAP_BYTES
     start = max(begin, end - stretch)
     while start > begin and stretch < LOOK_BACK_BYTES and not _has_record(files, start, end):
         stretch *= 4

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
-from engine.protocol.ha.client_kernel import ClientLimits
-from engine.protocol.ha.connection_kernel import ConnectionLimits
-from engine.protocol.ha.policy import PutPolicy
 from engine.protocol.ha.wire import CloseReason
-from tests.simulation.limits import (
-    FIRST_HOST,
-    FIRST_PORT,
-    FLUSH_TIMEOUT_MS,
-    HEARTBEAT_MS,
-    HOUSEKEEPING_MS,
-    LOOPBACK,
-    RECONNECT_MS,
-    SLAVE_TIMEOUT_MS,
-)
-from tests.simulation.logs import History, Log
-from tests.simulation.master import Master, Settings
+from engine.replication.dial import CONNECT_TIMEOUT_MS
+from tests.simulation import settings
+from tests.simulation.limits import FIRST_HOST, FIRST_PORT, LOOPBACK
+from tests.simulation.logs import Disks, History, Log, board_of
+from tests.simulation.master import Master
 from tests.simulation.network import Connection, Weather
-from tests.simulation.receiver import CONNECT_TIMEOUT_MS, Receiver
+from tests.simulation.receiver import Slave
 from tests.simulation.referee import Referee
 from tests.simulation.rogue import Rogue
 from tests.simulation.world import World
@@ -31,12 +20,12 @@ from tests.simulation.world import World
 class Node:
     """A host with a disk, and the broker on it, if it runs."""
 
-    def __init__(self, name: str, host: int) -> None:
+    def __init__(self, name: str, host: int, log: Log) -> None:
         self.name, self.host, self.broker_id = name, host, int(name[1:]) + 1
-        self.log = Log()
+        self.log = log
         self.history: History | None = None  # that it wrote last, as master
         self.master: Master | None = None
-        self.receiver: Receiver | None = None
+        self.receiver: Slave | None = None
         self.is_off = False
         self.cut_off_until_ms = 0
         self.misled_until_ms = 0  # until then something else answers at its master's address
@@ -47,48 +36,20 @@ class Node:
         return self.master is not None or self.receiver is not None
 
 
-def chosen_settings(rng: random.Random, slaves: int, *, are_ours: bool) -> Settings:
-    """What somebody may configure."""
-    replicas = rng.randint(1, slaves + 1) if rng.random() < 0.95 else slaves + 2
-    is_automatic = replicas > 1 and rng.random() < 0.25
-    policy = PutPolicy(
-        replicas,
-        rng.random() < 0.3,
-        rng.random() < 0.5,
-        is_automatic,
-        rng.randint(1, replicas) if is_automatic else 0,
-    )
-    segment = rng.choice((2048, 4096, 16_384))
-    flow_limit, overlap_bytes = rng.choice((0, 0, 0, 1500)), rng.choice((200, 2000, 65_536))
-    return Settings(
-        policy,
-        ConnectionLimits(segment, rng.choice((100, 1000, 32_768)), HEARTBEAT_MS, HOUSEKEEPING_MS, SLAVE_TIMEOUT_MS),
-        ClientLimits(segment, HEARTBEAT_MS, HOUSEKEEPING_MS, RECONNECT_MS),
-        flow_limit=flow_limit,
-        fallbehind_bytes_max=rng.choice((1000, 1 << 20)),
-        slave_timeout_ms=SLAVE_TIMEOUT_MS,
-        flush_timeout_ms=FLUSH_TIMEOUT_MS,
-        flush_every_ms=rng.choice((200, 500, 5000)),
-        are_ours=are_ours,
-        whole_history=are_ours and rng.random() < 0.7,
-        counts_flushed=are_ours and rng.random() < 0.2,
-        secret=rng.choice((b"", b"a secret")),
-        overlap_bytes=min(overlap_bytes, flow_limit or overlap_bytes),  # it has to pass while strangers want the slot
-    )
-
-
 class Cluster:
     """All nodes. `leader` is who the slaves are told to follow."""
 
-    def __init__(self, world: World, referee: Referee, *, are_ours: bool) -> None:
+    def __init__(self, world: World, referee: Referee, disks: Disks, *, are_ours: bool) -> None:
         rng = world.rng
-        self.world, self.referee = world, referee
+        self.world, self.referee, self.disks = world, referee, disks
         referee.cluster = self
         slaves = rng.choice((0, 1, 1, 2, 2, 2, 3))
-        self.settings = chosen_settings(rng, slaves, are_ours=are_ours)
+        self.settings = settings.chosen(rng, slaves, disks.root, are_ours=are_ours)
         self.weather = Weather(rng.choice((0, 2, 40, 900)), rng.choice((0.0, 0.1, 0.6)))
         is_local = rng.random() < 0.2
-        self.nodes = [Node(f"n{n}", LOOPBACK if is_local else FIRST_HOST + n) for n in range(slaves + 1)]
+        logs = [disks.empty(board_of(n), self.settings.segment_bytes) for n in range(slaves + 1)]
+        hosts = [LOOPBACK if is_local else FIRST_HOST + n for n in range(slaves + 1)]
+        self.nodes = [Node(f"n{n}", hosts[n], logs[n]) for n in range(slaves + 1)]
         self.links: list[Connection] = []
         self._ports = FIRST_PORT
         self.leader = self.nodes[0]
@@ -114,10 +75,11 @@ class Cluster:
         if node.log.end != node.log.boundary():
             node.log.cut(node.log.boundary())
             self.referee.forget(node)
+        node.log.begin()
         if node is self.leader:
             node.master = Master(self.world, self.referee, self.settings, node.log, self._history_of(node))
         else:
-            node.receiver = Receiver(self.world, self.settings, node.log, self._connect, node.name, node.broker_id)
+            node.receiver = Slave(self.world, self.settings, node.log, self._connect, node.name, node.broker_id)
         self.world.tell(f"{node.name}: starts as {'master' if node.master else 'slave'} at {node.log.end}")
 
     def _history_of(self, node: Node) -> History:
@@ -135,6 +97,7 @@ class Cluster:
     def end(self, node: Node, *, silently: bool = False) -> None:
         """End a node's broker: its peers are told by the system, or they are not; on their own host always."""
         silently = silently and node.host != LOOPBACK
+        self.referee.reads_again(node)
         for broker in (node.master, node.receiver):
             if broker is not None:
                 broker.close(silently=silently)
@@ -144,14 +107,14 @@ class Cluster:
 
     # the network
 
-    def _connect(self, receiver: Receiver, done: Callable[[Connection | CloseReason], None]) -> None:
+    def _connect(self, receiver: Slave, done: Callable[[Connection | CloseReason], None]) -> None:
         node = next((node for node in self.nodes if node.receiver is receiver), None)
         if node is None:
             return
         delay_ms = self.world.rng.randint(0, self.weather.delay_ms_max)
         self.world.after(delay_ms, lambda: self._arrive(node, receiver, done))
 
-    def _arrive(self, node: Node, receiver: Receiver, done: Callable[[Connection | CloseReason], None]) -> None:
+    def _arrive(self, node: Node, receiver: Slave, done: Callable[[Connection | CloseReason], None]) -> None:
         target, now_ms = self.leader, self.world.now_ms
         if node.misled_until_ms > now_ms:
             link = Connection(self.world, self.weather, node.host, FIRST_PORT)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection
 from engine.protocol.ha.wire import REPORT
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.limits import LOOPBACK, SIEGE_LINKS_MAX, STRANGERS_FROM
-from tests.simulation.logs import Log
 from tests.simulation.network import Connection
 from tests.simulation.sender import Sender
 from tests.simulation.world import Actor
@@ -144,7 +143,9 @@ class Faults:
             self.cluster.start(node)
 
     def _empty(self, node: Node) -> None:
-        node.log, node.history = Log(), None
+        cluster = self.cluster
+        cluster.disks.remove(node.log)
+        node.log, node.history = cluster.disks.empty(node.log.board, cluster.settings.segment_bytes), None
         self.cluster.referee.forget(node)
 
     def kill_master(self) -> None:
@@ -175,10 +176,10 @@ class Faults:
     def expire(self) -> None:
         """The master's first segments are deleted."""
         leader = self.cluster.leader
-        segment = self.cluster.settings.connection_limits.segment_bytes
+        segment = self.cluster.settings.segment_bytes
         last = leader.log.end - leader.log.end % segment
         if leader.master is not None and leader.log.start < last:
-            leader.log.expire(segment, self.world.rng.randrange(leader.log.start, last + 1, segment))
+            leader.log.expire(self.world.rng.randrange(leader.log.start, last + 1, segment))
 
     # strangers
 

@@ -6,12 +6,10 @@ They do what engine/replication/{ha_listener,group_transfer}.py and engine/produ
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.protocol.ha.callers import CallerLimits, Callers, Holder
-from engine.protocol.ha.client_kernel import ClientLimits
 from engine.protocol.ha.connection import is_of_a_slave
-from engine.protocol.ha.connection_kernel import ConnectionLimits
 from engine.protocol.ha.group_transfer import (
     Claim,
     PutMessageStatus,
@@ -23,36 +21,19 @@ from engine.protocol.ha.group_transfer import (
     put_status,
 )
 from engine.protocol.ha.hello import REPEATED
-from engine.protocol.ha.policy import PutPolicy, may_append, replicas_needed
+from engine.protocol.ha.policy import may_append, replicas_needed
 from engine.protocol.ha.wire import REPORT, REPORT_BYTES, CloseReason
 from tests.simulation.limits import CALLERS_MAX, SLOTS
 from tests.simulation.logs import History, Log
 from tests.simulation.network import Connection
 from tests.simulation.sender import Sender, Slot, SlotState
+from tests.simulation.settings import Settings
 from tests.simulation.world import Actor, World
 
 if TYPE_CHECKING:
     from tests.simulation.referee import Referee
 
 LOOK_MS = 100
-
-
-class Settings(NamedTuple):
-    """What a cluster is configured with."""
-
-    policy: PutPolicy
-    connection_limits: ConnectionLimits
-    client_limits: ClientLimits
-    flow_limit: int  # 0: none
-    fallbehind_bytes_max: int
-    slave_timeout_ms: int
-    flush_timeout_ms: int
-    flush_every_ms: int
-    are_ours: bool  # slaves that compare, and say who they are; else as RocketMQ's
-    whole_history: bool
-    counts_flushed: bool
-    secret: bytes
-    overlap_bytes: int
 
 
 @dataclass
@@ -101,7 +82,6 @@ class Master(Actor):
         self.recovered_offset = log.end
         self.confirm_offset = self.in_sync = 0
         self.confirm_offsets: dict[int, int] = {}  # by number of replicas
-        self.flushed = log.flushed = log.end
         policy = settings.policy
         self.confirms = policy.in_sync_replicas == 2 and not policy.replicas_min and not settings.counts_flushed
         self.slots = [Slot() for _ in range(SLOTS)]
@@ -235,9 +215,8 @@ class Master(Actor):
             return
         in_sync, began_ms = self.in_sync, self.world.now_ms
         log_end = self.log.end
-        start, end = self.history.append(self.world.rng, self.settings.connection_limits.segment_bytes)
+        start, end = self.history.append(self.world.rng, self.settings.segment_bytes, began_ms)
         self.log.write(log_end, self.history.data[log_end:end])
-        self.log.publish(end)
         self.puts.append(Put(start, end, bytes(self.history.data[start:end]), in_sync, began_ms))
         for seen in self.senders:
             seen.sender.wake(self.world.rng.choice((0, 0, 0, 2)))
@@ -307,6 +286,6 @@ class Flusher(Actor):
 
     def turn(self) -> None:
         """What is in the log now is durable."""
-        self._master.log.flushed = self._master.log.end
+        self._master.log.flush()
         self._master.answer()
         self.wake(self._master.settings.flush_every_ms)

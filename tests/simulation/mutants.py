@@ -10,8 +10,10 @@ import os
 import sys
 import time
 import warnings
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from store.files.segment_files import SegmentFiles
 from tests.harness.children import exit_code_of
 from tests.simulation import plain
 
@@ -350,8 +352,8 @@ def play(mutant: Mutant | None, seeds: range) -> tuple[int, str]:
 
 def _first_catch(mutant: Mutant | None, seeds: range) -> str:
     warnings.simplefilter("ignore")  # numbers of wrong protocols overflow
-    if mutant is not None:
-        sys.meta_path.insert(0, plain.Changed(mutant.path, mutant.old, mutant.new))
+    change = () if mutant is None else (mutant.path, mutant.old, mutant.new)
+    sys.meta_path.insert(0, plain.Plain(*change))
     from tests.simulation import scenario
 
     for seed in seeds:
@@ -363,10 +365,18 @@ def _first_catch(mutant: Mutant | None, seeds: range) -> str:
 
 
 def prepare() -> None:
-    """Import what no mutant changes, once for all children."""
-    plain.stand_in()
-    import store.compat
-    import store.message.record  # noqa: F401
+    """Import what no mutant changes, once for all children, with what they call of it compiled."""
+    import ssl  # noqa: F401
+
+    import numba  # noqa: F401
+
+    from store.recovery import log_end, overlap, recovery  # noqa: F401
+
+    with TemporaryDirectory() as directory:
+        files = SegmentFiles(directory, 4096)
+        files.reserve(0)
+        overlap.last_bytes(files, 0, 4096)
+        log_end.bytes_missing(files, 0, 4096)
 
 
 def main() -> int:

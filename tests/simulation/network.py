@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.simulation.world import Actor, World
 
 if TYPE_CHECKING:
-    from tests.simulation.receiver import Receiver
+    from tests.simulation.receiver import Slave
 
 BUFFER_BYTES = 16_000
 
@@ -40,9 +40,9 @@ class Pipe:
         """How much may be sent at once."""
         return max(BUFFER_BYTES - self._on_the_way - len(self.inbox), 0)
 
-    def send(self, data: bytes | memoryview) -> int:
-        """Send what there is room for; how much that was."""
-        is_first, data = not self.has_been_sent, bytes(data[: self.room])
+    def send(self, data: bytes | memoryview, *, beyond: bool = False) -> int:
+        """Send what there is room for, or all of it; how much that was."""
+        is_first, data = not self.has_been_sent, bytes(data if beyond else data[: self.room])
         self._on_the_way += len(data)
         self.has_been_sent = True
         rng, at = self._world.rng, 0
@@ -105,7 +105,7 @@ class Connection:
 
     def __init__(self, world: World, weather: Weather, host: int, port: int) -> None:
         self.host, self.port = host, port  # the caller's
-        self.owner: Receiver | None = None  # a stranger's has none
+        self.owner: Slave | None = None  # a stranger's has none
         self.breaks_in_head = False  # as soon as a part of a record's head has come, and no more
         self.to_caller, self.to_listener = Pipe(world, weather), Pipe(world, weather)
 

@@ -1,176 +1,241 @@
-"""The thin shell of a slave's receiver in virtual time: what `engine.replication.receiver` does, in the same order."""
+"""A slave in virtual time: the real receiver and allocator on a real log, between a simulated network and flusher."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
-import numpy as np
-
-from engine.protocol.ha.client import HaClient, HaClientState
-from engine.protocol.ha.client_kernel import bytes_that_fit
-from engine.protocol.ha.hello import NONCE_BYTES, Facts, Identity, SlaveGreeting, flushed_word
-from engine.protocol.ha.opening import NO_TAIL
-from engine.protocol.ha.wire import CloseReason, PeerError
+from engine.keeping.allocator import Allocator
+from engine.keeping.empty_log import unused_before
+from engine.protocol.ha.client import HaClientState
+from engine.protocol.ha.hello import SlaveGreeting
+from engine.protocol.ha.opening import NO_TAIL, Tail
+from engine.protocol.ha.wire import CloseReason
+from engine.replication.dial import Address, Dial, Dialed, NotConnected
+from engine.replication.flush_reports import FlushReports
+from engine.replication.receiver import Receiver
+from ipc import waiting
 from tests.simulation.logs import Log
-from tests.simulation.master import Settings
 from tests.simulation.network import Connection
+from tests.simulation.plug import Plug
 from tests.simulation.referee import Broken
+from tests.simulation.settings import MASTER, Settings
 from tests.simulation.world import Actor, World
 
-CONNECT_TIMEOUT_MS = 5000
 FLUSH_EVERY_MS = 500
 NOTE_LOOK_MS = 1000
+KEPT_WITHIN_MS = 5
 
 # Asks the network for a connection to the master that this slave knows; it says later what came of it.
-Connect = Callable[["Receiver", Callable[[Connection | CloseReason], None]], None]
+Connect = Callable[["Slave", Callable[[Connection | CloseReason], None]], None]
 
 
-class Receiver(Actor):
-    """A broker that is a slave, from its start to its end; the only writer of its log."""
+class RocketMqReceiver(Receiver):
+    """A receiver that neither says who it is nor compares logs, as RocketMQ's."""
+
+    def greeting(self) -> SlaveGreeting | None:
+        """Return nothing: it has no greeting."""
+        return None
+
+    def tail(self) -> Tail:
+        """Return nothing: it begins with its end."""
+        return NO_TAIL
+
+
+class SimulatedDial(Dial):
+    """Asks the simulated network in place of the system."""
+
+    def __init__(self, slave: Slave, connect: Connect) -> None:
+        super().__init__(slave.log.board.ha_listen_port)
+        self._slave, self._connects_by = slave, connect
+        self._is_begun = False
+        self._outcome: Connection | CloseReason | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the network has yet to answer, or has answered."""
+        return self._is_begun
+
+    def begin(self, master: Address, attempt: int, now_ms: int) -> None:
+        """Ask the network."""
+        self._is_begun, self._outcome = True, None
+        self._connects_by(self._slave, self._came)
+
+    def _came(self, outcome: Connection | CloseReason) -> None:
+        if self._slave.is_gone and isinstance(outcome, Connection):
+            outcome.to_listener.end()
+        self._outcome = outcome
+        self._slave.wake()
+
+    def turn(self, now_ms: int) -> Dialed | None:
+        """Return the connection that the network gave."""
+        if self._outcome is None:
+            return None
+        outcome, self._outcome, self._is_begun = self._outcome, None, False
+        if isinstance(outcome, CloseReason):
+            raise NotConnected(outcome, "")
+        return Dialed(self._slave.begin(outcome), MASTER)
+
+    def close(self) -> None:
+        """Nothing is asked any more."""
+        if isinstance(self._outcome, Connection):
+            self._outcome.to_listener.end()
+        self._is_begun, self._outcome = False, None
+
+
+class SimulatedFlushReports(FlushReports):
+    """Tells what is on disk in turns of the flusher, not in a thread."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log.board.flushed_offset)
+        self._told: tuple[socket.socket, int] | None = None
+
+    def start(self, sock: socket.socket) -> None:
+        """Report on this connection from now on."""
+        self._told = sock, -1
+
+    def stop(self) -> None:
+        """Report nothing any more."""
+        self._told = None
+
+    def turn(self) -> None:
+        """Tell what is new."""
+        if self._told is not None:
+            sock, told = self._told
+            self._told = sock, self.tell(sock, told)
+
+
+class Slave(Actor):
+    """A broker that is a slave, from its start to its end; its turn is the receiver's."""
 
     def __init__(self, world: World, settings: Settings, log: Log, connect: Connect, name: str, broker_id: int) -> None:
         super().__init__(world)
-        self.broker_id = broker_id
-        self.log, self.name = log, name
-        self.settings = settings
-        is_as_rocketmq = not settings.whole_history
-        self.client = HaClient(settings.client_limits, log.end, log.missing(), from_last_file=is_as_rocketmq)
+        self.broker_id, self.log, self.name = broker_id, log, name
+        self.settings, self.connects_by = settings, connect
         self.link: Connection | None = None
-        self.reasons: set[CloseReason] = set()
+        self._plug: Plug | None = None
         self.farthest = log.end
-        self._flusher = Flusher(self)
-        self.connects_by = connect
-        self._is_connecting = False
+        log.dispatch()
+        self._dial, self.flush_reports = SimulatedDial(self, connect), SimulatedFlushReports(log)
+        self._receiver = (Receiver if settings.are_ours else RocketMqReceiver)(
+            settings.of_slave(log.root, broker_id),
+            log.board,
+            log.files,
+            settings.client_limits,
+            dial=self._dial,
+            flush_reports=self.flush_reports,
+        )
+        self._receiver.overlap_bytes = settings.overlap_bytes
+        self.client = self._receiver.client
+        self._flusher, self._keeper = Flusher(self), Keeper(self)
         self.wake()
 
     def close(self, *, silently: bool) -> None:
-        """The broker is gone: killed (its master is told), or without power (it is not)."""
-        self.is_gone = self._flusher.is_gone = True
-        if self.link is not None:
-            self.link.die() if silently else self.link.to_listener.end()
+        """The broker is killed, and its master is told by the system, or without power, and it is not."""
+        self.is_gone = self._flusher.is_gone = self._keeper.is_gone = True
+        if self.link is not None and silently:
+            self.link.die()
+        words = self.log.board.counters.words
+        before = words.copy()
+        self._receiver.close()
+        words[:] = before  # one that is killed says nothing more
+        if self._plug is not None:
+            self._plug.finish()
+
+    def begin(self, link: Connection) -> socket.socket:
+        """Return the receiver's socket of a connection that the network gave."""
+        self.link = link
+        self._plug = Plug(link.to_caller, link.to_listener, self)
+        return self._plug.socket
 
     def turn(self) -> None:
         """Connect, or receive what is there and report."""
-        now_ms = self.world.now_ms
-        if self.client.state is not HaClientState.TRANSFER:
-            if self.log.is_diverged:
-                self.wake(NOTE_LOOK_MS)
-                return
-            if not self._is_connecting and self.client.may_connect(now_ms):
-                self._is_connecting = True
-                self.connects_by(self, self._connected)
-            elif not self._is_connecting:
-                self.wake(max(self.client.wait_ms(now_ms), 1))
-            return
-        try:
-            self._receive()
-        except PeerError as error:
-            self.hang_up(error.reason)
-            return
-        if self.client.is_silent(now_ms):
-            self.hang_up(CloseReason.HOUSEKEEPING)
-            return
-        if self.link is not None:
-            self.wake(1 if self.link.to_caller.inbox else max(self.client.wait_ms(now_ms), 1))
-
-    def _connected(self, outcome: Connection | CloseReason) -> None:
-        self._is_connecting = False
-        if isinstance(outcome, CloseReason):
-            if not self.is_gone:
-                self.hang_up(outcome)
-            return
-        if self.is_gone:
-            outcome.to_listener.end()
-            return
-        self.link = outcome
-        outcome.to_caller.reader = outcome.to_listener.writer = self
-        settings, tail, greeting = self.settings, NO_TAIL, None
-        if settings.are_ours:
-            tail = self.log.tail(settings.overlap_bytes, settings.client_limits.segment_bytes)
-            facts = Facts(Identity("cluster", "broker", self.broker_id), self.log.start, self.log.end)
-            greeting = SlaveGreeting(facts, settings.secret, self.world.rng.randbytes(NONCE_BYTES))
-        self.client.connected(self.world.now_ms, tail, greeting)
-        self.turn()
-        if not outcome.to_listener.has_been_sent:
-            raise Broken("a slave reports at once", self.name)
-
-    def hang_up(self, reason: CloseReason) -> None:
-        """The connection ended, or was not to be had."""
-        if reason is CloseReason.DIVERGED:
-            self.log.is_diverged = True
-        reason = self.client.seen_as(reason)
-        self.reasons.add(reason)
-        self.world.tell(f"{self.name}: {reason.name} at {self.log.end}")
-        if self.link is not None:
-            self.link.to_listener.end()
-            self.link.to_caller.reader = self.link.to_listener.writer = None
-        self.link = None
-        self.client.closed(reason, self.world.now_ms)
-        self.wake(max(self.client.wait_ms(self.world.now_ms), 1))
-
-    def _receive(self) -> None:
-        assert self.link is not None
-        pipe = self.link.to_caller
-        data = pipe.take(self.world.rng.randint(1, 40) if self.link.breaks_in_head else None)
-        if data:
-            self._take(data)
-        self._report()
+        link, receiver, now_ms = self.link, self._receiver, self.world.now_ms
+        if self._plug is not None and link is not None:
+            self._plug.deliver(self.world.rng.randint(1, 40) if link.breaks_in_head else None)
+        was_opening = bool(self.client.is_opening)
+        while receiver.do_work(now_ms):
+            pass
+        self.farthest = self.log.end
+        if self._plug is not None:
+            self._send(self._plug, is_new=link is None)
+        self._let_others_work(is_opened=was_opening and not self.client.is_opening)
         if self.link is not None and self.link.breaks_in_head and self.client.max_physical_offset > self.client.end:
             self.link.reset()
-        if pipe.is_ended and not pipe.inbox:
-            self.hang_up(CloseReason.PEER_CLOSED)
+        self._sleep()
 
-    def _take(self, data: bytes) -> None:
-        """Put bodies into the log up to a record that does not fit; the rest is the protocol's."""
-        client, at = self.client, 0
-        inbox = np.frombuffer(bytearray(data), np.uint8)
-        while at < len(data):
-            if client.is_opening:
-                at += client.take(memoryview(data)[at:], self.world.now_ms)
-                self._report()
-                if not client.is_opening:
-                    self._flusher.wake()
-                continue
-            due = min(client.body_left, len(data) - at)
-            size = int(bytes_that_fit(client.words, inbox, at, due, client.limits.segment_bytes)) if due else 0
-            if size:
-                self.log.write(client.max_physical_offset, data[at : at + size])
-                client.received(size, self.world.now_ms)
-                at += size
-                self._publish()
-            if size < due:
-                self._report()
-                raise client.unfit()
-            header = min(len(client.header_space), len(data) - at) if not client.body_left else 0
-            if header:
-                client.header_space[:header] = data[at : at + header]
-                client.received(header, self.world.now_ms)
-                at += header
+    def _send(self, plug: Plug, *, is_new: bool) -> None:
+        if self.client.state is HaClientState.TRANSFER:
+            plug.collect()
+        else:
+            self.world.tell(f"{self.name}: {self.client.reason.name} at {self.log.end}")
+            plug.finish()
+        if is_new and self.link is not None and not self.link.to_listener.has_been_sent:
+            raise Broken("a slave reports at once", self.name)
+        if self.client.state is not HaClientState.TRANSFER:
+            self.link = self._plug = None
 
-    def _publish(self) -> None:
-        if self.client.end > self.log.end:
-            self.log.publish(self.client.end)
+    def _let_others_work(self, *, is_opened: bool) -> None:
+        """Let flusher and allocator follow the words that they follow."""
+        if is_opened:
+            self._flusher.wake()
+        elif self.log.end > self.log.flushed:
             self._flusher.wake(FLUSH_EVERY_MS)
-        self.farthest = self.log.end
+        self._keeper.look()
 
-    def _report(self) -> None:
-        if self.client.end != self.log.end or self.link is None:
-            return  # never report what is not published
-        report = self.client.report(self.world.now_ms)
-        if report is not None and self.link.to_listener.send(report) != len(report):
-            self.hang_up(CloseReason.PEER_CLOSED)
+    def _sleep(self) -> None:
+        if self.client.state is not HaClientState.TRANSFER and self.log.is_diverged:
+            self.wake(NOTE_LOOK_MS)
+        elif self.link is not None and self.link.to_caller.inbox:
+            self.wake(1)
+        elif not self._dial.is_begun:  # else the network wakes it
+            self.wake(max(self.client.wait_ms(self.world.now_ms), 1))
+
+    def sent(self) -> None:
+        """Another process of this broker wrote to the connection."""
+        if self._plug is not None:
+            self._plug.collect()
 
 
 class Flusher(Actor):
     """Brings a slave's log to its disk, and says so to a master that waits for that."""
 
-    def __init__(self, receiver: Receiver) -> None:
-        super().__init__(receiver.world)
-        self._receiver = receiver
+    def __init__(self, slave: Slave) -> None:
+        super().__init__(slave.world)
+        self._slave = slave
 
     def turn(self) -> None:
         """What is in the log now is durable."""
-        receiver = self._receiver
-        receiver.log.flushed = receiver.log.end
-        if receiver.link is not None and not receiver.client.is_opening and receiver.client.counts_flushed:
-            receiver.link.to_listener.send(flushed_word(receiver.log.flushed))
+        self._slave.log.flush()
+        self._slave.flush_reports.turn()
+        self._slave.sent()
+
+
+class Keeper(Actor):
+    """The allocator, and what the housekeeper does for an empty log."""
+
+    def __init__(self, slave: Slave) -> None:
+        super().__init__(slave.world)
+        self._slave, self._log = slave, slave.log
+        self._allocator = Allocator(slave.log.board, slave.log.files)
+        self._seen = -1
+
+    def look(self) -> None:
+        """Work soon if another segment is asked for."""
+        asked = self._log.board.segment_request_offset.read()
+        if asked != self._seen:
+            self._seen = asked
+            self.wake(self.world.rng.randint(0, KEPT_WITHIN_MS))
+
+    def turn(self) -> None:
+        """Make the segments that are asked for."""
+        board, files = self._log.board, self._log.files
+        asked = board.segment_request_offset.read()
+        before = unused_before(board, files, asked)
+        if before is not None:
+            waiting.publish(board.min_physical_offset, files.base_of(asked))
+            for base in before:
+                files.remove(base)
+        while self._allocator.do_work(self.world.now_ms):
+            pass
+        self._slave.wake()

@@ -93,8 +93,10 @@ class Referee:
     def look(self) -> None:
         """All of it."""
         for node in self.cluster.nodes:
-            shape = (node.log.start, node.log.end, node.log.flushed)
+            log = node.log
+            shape = log.start, log.end, log.flushed
             if self._seen_logs.get(node.name) != shape:
+                log.look()
                 self._look_at_log(node)
                 self._seen_logs[node.name] = shape
             if node.master is not None:
@@ -111,10 +113,14 @@ class Referee:
             raise Broken("nothing is taken away", f"{node.name} ends at {log.end}, it held {held.must_hold}")
         held.now(history, log)
 
+    def reads_again(self, node: Node) -> None:
+        """Its files have still what was published, whatever was written since."""
+        if not node.log.is_as_published():
+            raise Broken("what is published stays", f"{node.name}, {node.log.start} to {node.log.end}")
+
     def _history_of(self, log: Log, last: History | None) -> History | None:
-        content = log.data[: log.end - log.start]
         for history in [*([last] if last else []), *reversed(self.histories)]:
-            if len(history.data) >= log.end and history.data[log.start : log.end] == content:
+            if len(history.data) >= log.end and history.data[log.start : log.end] == log.data:
                 return history
         return None
 

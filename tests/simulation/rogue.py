@@ -6,9 +6,9 @@ from engine.protocol.ha.opening import ALL_THERE_IS
 from engine.protocol.ha.wire import FRAME_HEADER, LOG_OFFSET_MAX, REPORT
 from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_V2
 from tests.simulation.logs import HEAD, Log
-from tests.simulation.master import Settings
 from tests.simulation.network import BUFFER_BYTES, Connection
 from tests.simulation.referee import Broken
+from tests.simulation.settings import Settings
 from tests.simulation.world import Actor, World
 
 
@@ -65,7 +65,12 @@ class Rogue(Actor):
         """Who has read it has hung up."""
         owner, pipe = self._link.owner, self._link.to_caller
         has_read = pipe.room == BUFFER_BYTES and owner is not None and not owner.is_gone
-        if has_read and owner.link is self._link and owner.stopped_until_ms <= self.world.now_ms - 1000:
+        if (
+            has_read
+            and not owner.log.lacks_segment
+            and owner.link is self._link
+            and owner.stopped_until_ms <= self.world.now_ms - 1000
+        ):
             raise Broken("what is untrue ends a connection", f"{owner.name} goes on")
         self.wake(500)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from engine.protocol.ha.client import HaClientState
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.faults import PARTING, SAFE, WITH_RETENTION, Faults
 from tests.simulation.limits import CALM_MS, CALM_STEP_MS, HOUSEKEEPING_MS, LOOPBACK, STORM_MS
+from tests.simulation.logs import Disks
 from tests.simulation.referee import Broken, Referee
 from tests.simulation.world import World
 
@@ -46,7 +48,7 @@ class Play:
         self.world = World(seed)
         self.referee = Referee()
         are_ours = self.world.chance(0.8)
-        self.cluster = Cluster(self.world, self.referee, are_ours=are_ours)
+        self.cluster = Cluster(self.world, self.referee, Disks(), are_ours=are_ours)
         self.faults = Faults(self.cluster, only)
         rng = self.world.rng
         kinds = rng.choice((SAFE, WITH_RETENTION))
@@ -56,15 +58,20 @@ class Play:
 
     def run(self) -> Outcome:
         """All of it. Raises Failed."""
+        logging.disable(logging.CRITICAL)  # each hang-up is told in the lines of the play
         try:
             self._put()
             self._fault()
             self.world.run_until(STORM_MS, self.referee.look)
             self._calm_down()
+            for node in self.cluster.nodes:
+                self.referee.reads_again(node)
         except Broken as broken:
             raise Failed(self, broken.rule, str(broken)) from broken
         except Exception as error:
             raise Failed(self, type(error).__name__, repr(error)) from error
+        finally:
+            self._put_away()
         return Outcome(
             self.seed,
             self.world.events,
@@ -72,6 +79,13 @@ class Play:
             len(self.referee.acknowledged),
             len(self.referee.histories),
         )
+
+    def _put_away(self) -> None:
+        for node in self.cluster.nodes:
+            if broker := node.master or node.receiver:
+                broker.close(silently=False)
+        self.cluster.disks.close()
+        logging.disable(logging.NOTSET)
 
     def _put(self) -> None:
         if self.puts_left == 0:
@@ -97,7 +111,8 @@ class Play:
                 cluster.start(node)
             node.misled_until_ms = 0
         for node in cluster.slaves:  # an operator has compared them
-            node.log.is_diverged = node.log.is_diverged and not self.referee.may_follow(node, cluster.leader)
+            if self.referee.may_follow(node, cluster.leader):
+                node.log.forgive()
         if world.chance(0.15) and cluster.leader.host != LOOPBACK:  # slaves of one address have one share of the slots
             self.faults.siege()
         self.puts_left = -1

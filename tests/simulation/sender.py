@@ -15,6 +15,7 @@ from engine.protocol.ha.group_transfer import slave_identity
 from engine.protocol.ha.hello import NONCE_BYTES, Facts, Identity, MasterGreeting, refusal
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT_BYTES, CloseReason, PeerError
 from tests.simulation.network import Connection
+from tests.simulation.settings import BROKER, CLUSTER
 from tests.simulation.world import Actor
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Sender(Actor):
     def meet(self, reports: bytes) -> None:
         """Take the first reports; one of ours is asked who it is."""
         master, nonce = self.master, self.world.rng.randbytes(NONCE_BYTES)
-        facts = Facts(Identity("cluster", "broker", 0), master.log.start, master.log.end)
+        facts = Facts(Identity(CLUSTER, BROKER, 0), master.log.start, master.log.end)
         greeting = MasterGreeting(facts, master.settings.secret, nonce, counts_flushed=master.settings.counts_flushed)
         if self.connection.meet(reports, greeting, self.world.now_ms):
             self._send_control()

@@ -50,8 +50,10 @@ def test_a_play_that_fails_is_cut_down_to_the_faults_that_make_it_fail(monkeypat
 
 
 def test_the_same_seed_is_the_same_play() -> None:
-    plays = [scenario.Play(7) for _ in range(2)]
-    outcomes = [play.run() for play in plays]
+    plays, outcomes = [], []
+    for _ in range(2):  # one after the other: they use the same counters
+        plays.append(scenario.Play(7))
+        outcomes.append(plays[-1].run())
     assert outcomes[0] == outcomes[1]
     assert plays[0].world.lines == plays[1].world.lines
     assert plays[0].cluster.leader.log.data == plays[1].cluster.leader.log.data

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.protocol.ha.wire import CODES, CloseReason
-from engine.replication.receiver import CONNECT_TIMEOUT_MS, Receiver, open_role
+from engine.replication.dial import CONNECT_TIMEOUT_MS
+from engine.replication.receiver import Receiver, open_role
 from tests.harness.conditions import SECONDS
 from tests.harness.ha_node import Node
 
