@@ -265,7 +265,7 @@ def run_replication_once(board: Board) -> None:
         following = receiver_kernel.line_of(board, client)
         receiver_kernel.receive(following, receiver_kernel.NO_SEGMENT, client.limits, slave.fileno(), now_ms, 1, 0)
         slave.shutdown(socket.SHUT_WR)
-        sender_kernel.hear(line, master.fileno(), np.zeros(1, np.uint8), False, 0)
+        sender_kernel.hear(line, master.fileno(), np.zeros(1, np.uint8), False, 0, 0)
     words, places = board.counters.words, np.array([board.max_physical_offset.index])  # no slave's
     bell, confirm = board.ack_bell.index, board.confirm_offset.index
     group_transfer.follow_single_slave(words, places, bell, confirm, 0, 0, 0)

@@ -57,14 +57,16 @@ def publish_remoting(at: AddressCursors, said: str) -> None:
             address_cursors.publish(at, *place)
 
 
-def more_reports(sock: socket.socket, waited_ms: int) -> bytes:
+def more_reports(sock: socket.socket, waited_ms: int, patience_ms: int | None = None) -> bytes:
     """Return what else came in the packet of the first report: a Slipstream slave repeats the report.
 
     Of one that had to wait for its slot nothing is taken: a RocketMQ slave repeats its report while it waits. A
-    slave that connects through a TLS relay is Slipstream's, and the packet's rest may arrive a little later.
+    slave that connects through a TLS relay is Slipstream's, and the packet's rest may arrive a little later, within
+    `patience_ms`.
     """
     rest, wanted = b"", (REPEATED - 1) * REPORT_BYTES
-    patience_ms = RELAY_PATIENCE_MS if sock.family == socket.AF_UNIX else 0
+    if patience_ms is None:
+        patience_ms = RELAY_PATIENCE_MS if sock.family == socket.AF_UNIX else 0
     if waited_ms > PROMPT_MS:
         return rest
     with suppress(OSError):  # it is gone, which the next read tells

@@ -257,20 +257,28 @@ class Sender:
         self._reader.start()
 
     def _read(self, clock_ms: Callable[[], int]) -> None:
-        assert self._socket is not None
         while not self.ended:
-            rest = len(self.connection.rest)  # the kernel takes whole reports only, and gets none before this one's end
-            space = self._reports[: REPORTS_BYTES_MAX if not rest else REPORT_BYTES - rest]
-            count = sender_kernel.hear(self._line, self._socket_fd, space, self._confirms, self._fallbehind_bytes_max)
-            if count >= 0:
-                self.take_reports(self._reports[:count].tobytes(), clock_ms())
-            elif count not in (-errno.EAGAIN, -errno.EINTR):
-                self._end(CloseReason.PEER_CLOSED, os.strerror(-count))
-            else:
-                now_ms = clock_ms()  # one moment for both: who is not looked at again must have been judged by it
-                self._drop_if_silent(now_ms)
-                self.connection.look_at_proof(now_ms, self._confirmed())
-                self._publish_held(now_ms)
+            self.hear(clock_ms)
+
+    def hear(self, clock_ms: Callable[[], int], now_ms: int = 0) -> bool:
+        """Hear reports until one is to be judged here, or none comes for a while; whether one came.
+
+        Reports that are believed at once count as heard at `now_ms`, or with 0 at the moment when they come.
+        """
+        rest = len(self.connection.rest)  # the kernel takes whole reports only, and gets none before this one's end
+        space = self._reports[: REPORTS_BYTES_MAX if not rest else REPORT_BYTES - rest]
+        confirms, fallbehind_bytes_max = self._confirms, self._fallbehind_bytes_max
+        count = sender_kernel.hear(self._line, self._socket_fd, space, confirms, fallbehind_bytes_max, now_ms)
+        if count >= 0:
+            self.take_reports(self._reports[:count].tobytes(), clock_ms())
+        elif count not in (-errno.EAGAIN, -errno.EINTR):
+            self._end(CloseReason.PEER_CLOSED, os.strerror(-count))
+        else:
+            now_ms = clock_ms()  # one moment for both: who is not looked at again must have been judged by it
+            self._drop_if_silent(now_ms)
+            self.connection.look_at_proof(now_ms, self._confirmed())
+            self._publish_held(now_ms)
+        return bool(count >= 0)
 
     def _drop_if_silent(self, now_ms: int) -> None:
         """Hang up on a slave that said nothing for too long. Both halves look: either may be held up by the socket."""
@@ -386,28 +394,22 @@ class Sender:
             self._segment.close()
 
 
-def open_role(
-    config: BrokerConfig,
-    board: Board,
-    slot: int,
-    sock: socket.socket,
-    peer: tuple[str, int],
-    report: bytes,
-    is_told: bool = True,
-    waited_ms: int = 0,
-) -> Sender:
-    """The sender of one slave that has sent its first report, reading already. `is_told`: the log says why it ends;
-    `waited_ms`: since its first report."""
-    now_ms, facts = monotonic_ms(), ha_facts.HaFacts(config, board)
-    policy = put_policy(replication.of_config(config))
-    greeting = MasterGreeting(
+def greeting_of(config: BrokerConfig, board: Board, nonce: bytes) -> MasterGreeting:
+    """Return what this broker asks a Slipstream slave, and says of itself. Raises OwnFileDamaged, OSError."""
+    facts = ha_facts.HaFacts(config, board)
+    return MasterGreeting(
         facts.now(),
         facts.secret(),
-        os.urandom(NONCE_BYTES),
+        nonce,
         counts_flushed=config.ha_ack_flushed,
-        puts_wait=policy.in_sync_replicas > 1,
+        puts_wait=put_policy(replication.of_config(config)).in_sync_replicas > 1,
         is_required=config.ha_secret_required,
     )
+
+
+def sender_of(config: BrokerConfig, board: Board, slot: int, now_ms: int, *, is_told: bool = True) -> Sender:
+    """Return the sender of a slot, without a connection. `is_told`: the log says why it ends."""
+    policy = put_policy(replication.of_config(config))
     limits = ConnectionLimits(
         segment_bytes=config.mapped_file_size_commit_log_bytes,
         transfer_batch_bytes=config.ha_transfer_batch_bytes,
@@ -428,7 +430,23 @@ def open_role(
         start_from_min=config.ha_start_from_min,
         counts_flushed=config.ha_ack_flushed,
     )
-    sender = Sender(board, slot, files, connection, now_ms, confirming=confirming, is_told=is_told)
+    return Sender(board, slot, files, connection, now_ms, confirming=confirming, is_told=is_told)
+
+
+def open_role(
+    config: BrokerConfig,
+    board: Board,
+    slot: int,
+    sock: socket.socket,
+    peer: tuple[str, int],
+    report: bytes,
+    is_told: bool = True,
+    waited_ms: int = 0,
+) -> Sender:
+    """The sender of one slave that has sent its first report, reading already. `is_told`: the log says why it ends;
+    `waited_ms`: since its first report."""
+    now_ms, greeting = monotonic_ms(), greeting_of(config, board, os.urandom(NONCE_BYTES))
+    sender = sender_of(config, board, slot, now_ms, is_told=is_told)
     sender.attach(sock, peer, now_ms)
     sender.meet(report + replica_words.more_reports(sock, waited_ms), greeting, now_ms)
     sender.start_reading()

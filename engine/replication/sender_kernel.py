@@ -249,9 +249,10 @@ def _note_order(line: Line, is_first: bool) -> None:
 
 
 @kernel
-def hear(line: Line, fd: int, buffer: Bytes, confirms: bool, fallbehind_bytes_max: int) -> int:
+def hear(line: Line, fd: int, buffer: Bytes, confirms: bool, fallbehind_bytes_max: int, at_ms: int) -> int:
     """Believe and publish reports as they come; the bytes of `buffer` that HaConnection must judge, 0 at the end of
-    the stream, or -errno. `confirms`: one slave is enough, so what it holds is confirmed.
+    the stream, or -errno. `confirms`: one slave is enough, so what it holds is confirmed. `at_ms`: the time, or 0 to
+    look at the clock.
 
     Who follows `ack_bell` is rung when its answer may be another: always, or, where this kernel confirms, when the
     slave was not in step.
@@ -261,7 +262,7 @@ def hear(line: Line, fd: int, buffer: Bytes, confirms: bool, fallbehind_bytes_ma
         count = recv(fd, address_of(buffer, 0), buffer.size, 0)
         if count <= 0:
             return count
-        before, now_ms = connection[ConnectionWord.ACK], monotonic_ms()
+        before, now_ms = connection[ConnectionWord.ACK], at_ms if at_ms else monotonic_ms()
         acked = take_acks(connection, buffer, count, now_ms)
         if acked == NOTHING:
             return count

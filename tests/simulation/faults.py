@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection
 
+from engine.board.addresses import PORT_BITS
 from engine.protocol.ha.wire import REPORT
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.limits import LOOPBACK, SIEGE_LINKS_MAX, STRANGERS_FROM
 from tests.simulation.network import Connection
-from tests.simulation.sender import Sender
+from tests.simulation.sender import Sending
 from tests.simulation.world import Actor
 
 
@@ -158,14 +159,14 @@ class Faults:
         """None of its processes does anything for a while."""
         if (master := self.cluster.leader.master) is not None:
             until_ms = self.world.now_ms + self.world.rng.choice((1000, 10_000, 40_000))
-            for actor in (master, master.group_transfer, *(seen.sender for seen in master.senders)):
+            for actor in (master, master.group_transfer, *master.sendings):
                 actor.stopped_until_ms = until_ms
 
     def kill_sender(self) -> None:
         """Its connection ends with it, and it cannot say why."""
         master = self.cluster.leader.master
-        if master is not None and master.senders:
-            self.world.rng.choice(master.senders).sender.killed()
+        if master is not None and (sendings := [one for one in master.sendings if not one.is_gone]):
+            self.world.rng.choice(sendings).killed()
 
     def power_off_master_flushed(self) -> None:
         """It loses nothing, but nobody is told."""
@@ -295,13 +296,13 @@ class Stranger(Actor):
     def _was_served(self) -> bool:
         """Whether its host was sent what it could acknowledge: whoever has read that may say so, and is believed."""
         master = self._cluster.leader.master
-        slots = [] if master is None else [slot for slot in master.slots if slot.host == self._link.host]
-        return any(slot.held_offset >= slot.slave_ack_offset >= 0 for slot in slots)
+        slots = [] if master is None else master.log.board.ha
+        own = [words for words in slots if words.peer_address.word.read() >> PORT_BITS == self._link.host]
+        return any(words.held_offset.read() >= words.slave_ack_offset.read() >= 0 for words in own)
 
-    def _sender(self) -> Sender | None:
+    def _sender(self) -> Sending | None:
         master = self._cluster.leader.master
-        senders = [] if master is None else [seen.sender for seen in master.senders]
-        return next((sender for sender in senders if sender.link is self._link), None)
+        return next((one for one in master.sendings if one.link is self._link), None) if master is not None else None
 
 
 SAFE = (

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -80,7 +82,7 @@ class Log:
         self.files = SegmentFiles(self.directory.commitlog, segment_bytes)
         self.data = bytearray()  # what of it is published, from `_from` on, as it was read when it was published
         self._from = 0
-        self._words = memoryview(board.counters.words)  # of which words are read fast
+        self.words = memoryview(board.counters.words)  # which is read faster than its cursors
         self._places = [word.index for word in (board.min_physical_offset, board.max_physical_offset)]
         self._flushed = board.flushed_offset.index
         self.begin()
@@ -101,17 +103,25 @@ class Log:
     @property
     def start(self) -> int:
         """Where it begins."""
-        return self._words[self._places[0]]
+        return self.words[self._places[0]]
 
     @property
     def end(self) -> int:
         """Where it ends for everybody."""
-        return self._words[self._places[1]]
+        return self.words[self._places[1]]
 
     @property
     def flushed(self) -> int:
         """Up to where it is on the disk."""
-        return self._words[self._flushed]
+        return self.words[self._flushed]
+
+    @contextmanager
+    def unsaid(self) -> Iterator[None]:
+        """Let the counters be as before, whatever happens in the block: who is killed says nothing more."""
+        words = self.board.counters.words
+        before = words.copy()
+        yield
+        words[:] = before
 
     @property
     def lacks_segment(self) -> bool:

@@ -1,32 +1,35 @@
-"""The thin shells of a master in virtual time: its listener, its group transfer, its flusher, and its producers.
+"""A master in virtual time: its senders and its group transfer are real, its listener, flusher and producers are not.
 
-They do what engine/replication/{ha_listener,group_transfer}.py and engine/producer/connection.py do, nothing else.
+Those do what engine/replication/ha_listener.py and engine/producer/connection.py do, nothing else.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from engine.protocol.ha.callers import CallerLimits, Callers, Holder
+from engine.board import live_settings
+from engine.board.cursors import HaSlotState
+from engine.protocol.ha.callers import CallerLimits, Callers
 from engine.protocol.ha.connection import is_of_a_slave
-from engine.protocol.ha.group_transfer import (
-    Claim,
-    PutMessageStatus,
-    Reached,
-    SlaveAck,
-    confirm_offset,
-    identities,
-    in_sync_slaves,
-    put_status,
+from engine.protocol.ha.group_transfer import PutMessageStatus, Reached, put_status
+from engine.protocol.ha.policy import may_append, put_policy, replicas_needed
+from engine.protocol.ha.wire import REPORT, CloseReason
+from engine.replication import group_transfer
+from engine.replication.ha_senders import SenderProcess
+from engine.settings import replication
+from ipc import waiting
+from tests.simulation.limits import (
+    CALLERS_MAX,
+    FLUSH_TIMEOUT_MS,
+    HEARTBEAT_MS,
+    HOUSEKEEPING_MS,
+    SLAVE_TIMEOUT_MS,
+    SLOTS,
 )
-from engine.protocol.ha.hello import REPEATED
-from engine.protocol.ha.policy import may_append, replicas_needed
-from engine.protocol.ha.wire import REPORT, REPORT_BYTES, CloseReason
-from tests.simulation.limits import CALLERS_MAX, SLOTS
 from tests.simulation.logs import History, Log
 from tests.simulation.network import Connection
-from tests.simulation.sender import Sender, Slot, SlotState
+from tests.simulation.sender import Sending
 from tests.simulation.settings import Settings
 from tests.simulation.world import Actor, World
 
@@ -47,30 +50,11 @@ class Put:
     began_ms: int
 
 
-class SenderSeen:
-    """What the listener sees of a sender (engine.replication.ha_senders.SenderProcess)."""
+class Served(NamedTuple):
+    """A sender, and what its listener sees of it."""
 
-    def __init__(self, sender: Sender, crowd: int) -> None:
-        self.sender, self.crowd, self.since_ms = sender, crowd, sender.world.now_ms
-        self.heard, self.acknowledged = sender.slot.last_read_ms, sender.slot.slave_ack_offset
-        self.heard_ms = self.acknowledged_ms = self.since_ms
-        self.is_proven = False
-
-    def look(self, now_ms: int) -> None:
-        """Note when anything changed."""
-        slot = self.sender.slot
-        if slot.last_read_ms != self.heard:
-            self.heard, self.heard_ms = slot.last_read_ms, now_ms
-        is_owing = slot.next_transfer_offset > slot.slave_ack_offset or slot.state is not SlotState.TRANSFER
-        if slot.slave_ack_offset != self.acknowledged or not is_owing:
-            has_acknowledged = slot.slave_ack_offset > self.acknowledged >= 0 and self.heard_ms > self.since_ms
-            self.is_proven = self.is_proven or has_acknowledged
-            self.acknowledged, self.acknowledged_ms = slot.slave_ack_offset, now_ms
-
-    def as_holder(self, slots: list[Slot]) -> Holder:
-        """As the protocol sees it."""
-        number = slots.index(self.sender.slot)
-        return Holder(number, self.crowd, self.since_ms, self.heard_ms, self.acknowledged_ms, self.is_proven)
+    sending: Sending
+    process: SenderProcess
 
 
 class Master(Actor):
@@ -79,51 +63,63 @@ class Master(Actor):
     def __init__(self, world: World, referee: Referee, settings: Settings, log: Log, history: History) -> None:
         super().__init__(world)
         self.referee, self.settings, self.log, self.history = referee, settings, log, history
-        self.recovered_offset = log.end
-        self.confirm_offset = self.in_sync = 0
-        self.confirm_offsets: dict[int, int] = {}  # by number of replicas
-        policy = settings.policy
-        self.confirms = policy.in_sync_replicas == 2 and not policy.replicas_min and not settings.counts_flushed
-        self.slots = [Slot() for _ in range(SLOTS)]
-        self.senders: list[SenderSeen] = []
+        self.config, self.words, board = settings.of_master(log.root), log.words, log.board
+        self.policy = put_policy(replication.of_config(self.config))
+        live_settings.publish(board, self.config)
+        counts = range(2, self.policy.in_sync_replicas + 1) if self.policy.replicas_min else ()
+        self._confirm_places = [board.confirm_offset.index, *(board.confirm_offsets[count].index for count in counts)]
+        self._bell = board.ack_bell.index
+        self.served: list[Served] = []
         self.puts: list[Put] = []
-        limits = settings.client_limits
-        self._callers = Callers(
-            CallerLimits(CALLERS_MAX, limits.send_heartbeat_interval_ms, limits.housekeeping_interval_ms)
-        )
+        self._callers = Callers(CallerLimits(CALLERS_MAX, HEARTBEAT_MS, HOUSEKEEPING_MS))
         self._accepted: dict[int, Connection] = {}
         self._numbers = 0
         self.group_transfer = GroupTransfer(self)
+        self._seen_bell, self._seen_confirms = 0, self.confirms()
         self._flusher = Flusher(self)
 
     def close(self, *, silently: bool) -> None:
         """The broker is gone: killed (its peers are told), or without power (they are not)."""
         self.is_gone = self.group_transfer.is_gone = self._flusher.is_gone = True
-        for seen in self.senders:
-            seen.sender.is_gone = True
-        for link in [*self._accepted.values(), *(seen.sender.link for seen in self.senders)]:
-            link.die() if silently else link.to_caller.end()
+        if silently:
+            for link in [*self._accepted.values(), *(sending.link for sending in self.sendings)]:
+                link.die()
+        for link in self._accepted.values():
+            link.to_caller.end()
+        for sending in self.sendings:
+            sending.close()
         self.puts.clear()
 
+    @property
+    def sendings(self) -> list[Sending]:
+        """The senders that there are."""
+        return [one.sending for one in self.served]
+
     # the counters
+
+    def confirms(self) -> list[int]:
+        """Return `confirm_offset`, or with enableAutoInSyncReplicas also that of each number of replicas from 2 on."""
+        return [self.words[place] for place in self._confirm_places]
 
     @property
     def confirmed(self) -> int:
         """The end of what no put waits for any longer, whatever number of replicas it asked for."""
-        policy = self.settings.policy
-        if not policy.replicas_min:
-            return self.confirm_offset
-        return min((self.confirm_offsets.get(n, 0) for n in range(2, policy.in_sync_replicas + 1)), default=0)
+        return min(self.confirms()[1:] or self.confirms())
 
-    def raise_confirm(self, offset: int) -> None:
-        """By an atomic maximum."""
-        if offset > self.confirm_offset:
-            self.confirm_offset = offset
+    @property
+    def in_sync(self) -> int:
+        """How many slaves are in step."""
+        return self.log.board.in_sync_slaves.read()
+
+    def follow(self) -> None:
+        """Wake who follows the acknowledgements, and who follows what is confirmed."""
+        if self.words[self._bell] != self._seen_bell:
+            self._seen_bell = self.words[self._bell]
+            self.group_transfer.wake(self.world.rng.choice((0, 0, 1, 5)))
+        confirms = self.confirms()
+        if confirms != self._seen_confirms:
+            self._seen_confirms = confirms
             self.world.after(0, self.answer)
-
-    def ring(self) -> None:
-        """Wake who follows the acknowledgements."""
-        self.group_transfer.wake(self.world.rng.choice((0, 0, 1, 5)))
 
     # the listener
 
@@ -147,8 +143,11 @@ class Master(Actor):
         now_ms = self.world.now_ms
         for number in list(self._accepted):
             self._hear_caller(number)
-        for seen in self.senders:
-            seen.look(now_ms)
+        for _sending, process in self.served:
+            words = self.log.board.ha[process.slot]
+            acknowledged, is_served = words.slave_ack_offset.read(), words.state.read() == HaSlotState.TRANSFER
+            is_owing = words.next_transfer_offset.read() > acknowledged or not is_served
+            process.look(words.last_read_ms.read(), acknowledged, is_owing, now_ms)
         for caller in self._callers.overdue(now_ms):
             self._forget(caller.number, hangs_up=True)
         self._serve()
@@ -177,30 +176,31 @@ class Master(Actor):
 
     def _serve(self) -> None:
         while self._callers.is_waited_for:
-            holders = [seen.as_holder(self.slots) for seen in self.senders]
+            holders = [process.as_holder() for _sending, process in self.served]
             caller = self._callers.next(holders, self.world.now_ms)
             if caller is None:
                 return
-            slot = next((slot for slot in self.slots if all(slot is not s.sender.slot for s in self.senders)), None)
+            taken = {process.slot: sending for sending, process in self.served}
+            slot = next((slot for slot in range(SLOTS) if slot not in taken), None)
             if slot is None:
                 victim = self._callers.gives_up(caller, holders, self.world.now_ms)
-                if victim is not None:
-                    seen = next(s for s in self.senders if s.sender.slot is self.slots[victim.slot])
-                    seen.sender.end(CloseReason.GAVE_WAY)
-                    self.wake()
+                if victim is not None and not taken[victim.slot].is_gone:
+                    taken[victim.slot].killed(CloseReason.GAVE_WAY)
                 return
             self._callers.begun(caller.crowd, self.world.now_ms)
-            link = self._forget(caller.number, hangs_up=False)
-            sender = Sender(self, slot, link)
-            self.senders.append(SenderSeen(sender, caller.crowd))
-            sender.meet(caller.report + link.to_listener.take((REPEATED - 1) * REPORT_BYTES, whole=True))
-            sender.wake()
+            words, now_ms = self.log.board.ha[slot], self.world.now_ms
+            heard, acknowledged, crowd = words.last_read_ms.read(), words.slave_ack_offset.read(), str(caller.crowd)
+            process = SenderProcess(slot, 0, 0, crowd, now_ms, heard, now_ms, acknowledged, now_ms)
+            sending = Sending(self, slot, self._forget(caller.number, hangs_up=False), caller.report)
+            self.served.append(Served(sending, process))
 
-    def ended(self, sender: Sender, reason: CloseReason) -> None:
+    def ended(self, sending: Sending, reason: CloseReason) -> None:
         """A sender is over: its slot is free."""
-        self.world.tell(f"master: connection of {sender.link.host}:{sender.link.port} ended: {reason.name}")
-        self.senders = [seen for seen in self.senders if seen.sender is not sender]
-        sender.slot.state = SlotState.FREE
+        self.world.tell(f"master: connection of {sending.link.host}:{sending.link.port} ended: {reason.name}")
+        self.served = [one for one in self.served if one.sending is not sending]
+        waiting.publish(sending.words.state, HaSlotState.FREE)
+        waiting.ring(self.log.board.ack_bell)
+        self.follow()
         if self._accepted:
             self.wake()
 
@@ -208,7 +208,7 @@ class Master(Actor):
 
     def put(self) -> None:
         """A producer puts a message, and waits."""
-        policy = self.settings.policy
+        policy = self.policy
         may = may_append(policy, self.in_sync)
         self.referee.appends(policy, self.in_sync, may)
         if not may:
@@ -218,62 +218,52 @@ class Master(Actor):
         start, end = self.history.append(self.world.rng, self.settings.segment_bytes, began_ms)
         self.log.write(log_end, self.history.data[log_end:end])
         self.puts.append(Put(start, end, bytes(self.history.data[start:end]), in_sync, began_ms))
-        for seen in self.senders:
-            seen.sender.wake(self.world.rng.choice((0, 0, 0, 2)))
+        for sending in self.sendings:
+            sending.wake(self.world.rng.choice((0, 0, 0, 2)))
         if policy.wait_for_flush:
             self._flusher.wake(self.world.rng.choice((1, 5)))
-        for delay_ms in (0, self.settings.slave_timeout_ms, self.settings.flush_timeout_ms):
+        for delay_ms in (0, SLAVE_TIMEOUT_MS, FLUSH_TIMEOUT_MS):
             self.world.after(delay_ms, self.answer)
 
     def answer(self) -> None:
         """Each producer looks whether its put is answered."""
         if self.is_gone:
             return
-        settings, policy, waiting = self.settings, self.settings.policy, []
+        policy, board, unanswered = self.policy, self.log.board, []
         for put in self.puts:
             needed = replicas_needed(policy, put.in_sync_slaves)
-            confirmed = self.confirm_offsets.get(needed, 0) if policy.replicas_min else self.confirm_offset
+            confirmed = board.confirm_offsets[needed] if policy.replicas_min else board.confirm_offset
             status = put_status(
                 put.end,
                 self.world.now_ms,
-                put.began_ms + settings.flush_timeout_ms,
-                put.began_ms + settings.slave_timeout_ms,
-                Reached(self.log.flushed, confirmed),
+                put.began_ms + FLUSH_TIMEOUT_MS,
+                put.began_ms + SLAVE_TIMEOUT_MS,
+                Reached(self.log.flushed, confirmed.read()),
                 put.in_sync_slaves,
                 policy,
             )
             if status is None:
-                self.referee.waits(put, self.world.now_ms, max(settings.flush_timeout_ms, settings.slave_timeout_ms))
-                waiting.append(put)
+                self.referee.waits(put, self.world.now_ms, max(FLUSH_TIMEOUT_MS, SLAVE_TIMEOUT_MS))
+                unanswered.append(put)
             elif status is PutMessageStatus.PUT_OK:
                 self.referee.told_ok(self, put)
-        self.puts = waiting
+        self.puts = unanswered
 
 
 class GroupTransfer(Actor):
-    """Says what is confirmed, and how many slaves are in step."""
+    """The real group transfer."""
 
     def __init__(self, master: Master) -> None:
         super().__init__(master.world)
         self._master = master
+        self._role = group_transfer.open_role(master.config, master.log.board)
 
     def turn(self) -> None:
-        """As engine.replication.group_transfer.GroupTransfer.do_work."""
-        master, policy = self._master, self._master.settings.policy
-        connected = [slot for slot in master.slots if slot.state is SlotState.TRANSFER]
-        names = identities([Claim(slot.address, slot.identity, slot.is_signed) for slot in connected])
-        held = [SlaveAck(name, slot.held_offset) for name, slot in zip(names, connected, strict=True)]
-        acks = [SlaveAck(name, slot.slave_ack_offset) for name, slot in zip(names, connected, strict=True)]
-        end = master.log.end
-        master.raise_confirm(confirm_offset(held, policy.replicas_least, end))
-        if policy.replicas_min:
-            for count in range(2, policy.in_sync_replicas + 1):
-                confirmed = confirm_offset(held, count, end)
-                if confirmed > master.confirm_offsets.get(count, 0):
-                    master.confirm_offsets[count] = confirmed
-        master.in_sync = in_sync_slaves(acks, end, master.settings.fallbehind_bytes_max)
-        master.referee.counted(master)
-        master.answer()
+        """Say what is confirmed, and how many slaves are in step."""
+        self._role.do_work(self.world.now_ms)
+        self._master.referee.counted(self._master)
+        self._master.follow()
+        self._master.answer()
 
 
 class Flusher(Actor):

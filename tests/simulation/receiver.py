@@ -135,10 +135,8 @@ class Slave(Actor):
         self.is_gone = self._flusher.is_gone = self._keeper.is_gone = True
         if self.link is not None and silently:
             self.link.die()
-        words = self.log.board.counters.words
-        before = words.copy()
-        self._receiver.close()
-        words[:] = before  # one that is killed says nothing more
+        with self.log.unsaid():
+            self._receiver.close()
         if self._plug is not None:
             self._plug.finish()
 

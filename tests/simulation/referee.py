@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from engine.board import address_cursors
+from engine.board.cursors import HaSlotState
+from engine.protocol.ha.group_transfer import slave_identity
 from engine.protocol.ha.opening import ALL_THERE_IS
 from engine.protocol.ha.policy import PutPolicy
 from engine.protocol.ha.wire import CloseReason
 from tests.simulation.limits import CALLERS_MAX
 from tests.simulation.logs import History, Log
-from tests.simulation.sender import Sender, SlotState
+from tests.simulation.sender import Sending
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster, Node
@@ -69,11 +72,11 @@ class Referee:
         self.held: dict[str, Held] = {}
         self.acknowledged: list[Put] = []
         self._seen_logs: dict[str, tuple[int, int, int]] = {}
-        self._seen_acks: dict[Sender, tuple[int, int]] = {}
+        self._seen_acks: dict[Sending, tuple[int, int]] = {}
         self._seen_masters: dict[Master, tuple[int, ...]] = {}
-        self._seen_confirm: dict[Master, tuple[int, ...]] = {}
-        self._sent_in_second: dict[Sender, tuple[int, int, int]] = {}
-        self._seen_senders: dict[Sender, tuple[object, ...]] = {}
+        self._seen_confirm: dict[Master, list[int]] = {}
+        self._sent_in_second: dict[Sending, tuple[int, int, int]] = {}
+        self._seen_senders: dict[Sending, tuple[object, ...]] = {}
         self.last_ok = 0
         self.cluster: Cluster
 
@@ -134,22 +137,20 @@ class Referee:
         return ", ".join(parts)
 
     def _look_at_master(self, master: Master) -> None:
-        seen = master.confirm_offset, master.log.end, master.callers, *master.confirm_offsets.values()
+        seen = master.log.end, master.callers, *master.confirms()
         if self._seen_masters.get(master) != seen:
             self._look_at_confirmed(master)
             self._seen_masters[master] = seen
-        for one in master.senders:
-            sender, slot = one.sender, one.sender.slot
-            words = sender.connection.words.tobytes()
-            state = words, slot.state, slot.slave_ack_offset, slot.held_offset
+        for sender in master.sendings:
+            state = sender.connection.words.tobytes(), sender.published()
             if self._seen_senders.get(sender) != state:
                 self._seen_senders[sender] = state
                 self._look_at_sender(sender)
 
     def _look_at_confirmed(self, master: Master) -> None:
-        confirms = (master.confirm_offset, *master.confirm_offsets.values())
-        before = self._seen_confirm.get(master, ())
-        if confirms[: len(before)] < before:
+        confirms = master.confirms()
+        before = self._seen_confirm.get(master, confirms)
+        if any(now < then for now, then in zip(confirms, before, strict=True)):
             raise Broken("confirm_offset never falls", f"{confirms} after {before}")
         if max(confirms) > master.log.end:
             raise Broken("confirm_offset is within the log", f"{confirms}, the log ends at {master.log.end}")
@@ -157,11 +158,14 @@ class Referee:
         if master.callers > CALLERS_MAX:
             raise Broken("tables are bounded", f"{master.callers} callers wait")
 
-    def _look_at_sender(self, sender: Sender) -> None:
-        slot, connection = sender.slot, sender.connection
-        ack, held = slot.slave_ack_offset, slot.held_offset
+    def _look_at_sender(self, sender: Sending) -> None:
+        connection = sender.connection
+        is_served, ack, held = sender.published()
         sent = max(connection.next_transfer_offset, connection.slave_request_offset)
-        if slot.state is SlotState.TRANSFER and not held <= ack <= sent:
+        greeting = connection.greeting
+        if connection.slave_request_offset >= 0 and greeting is not None and greeting.replica is None:
+            raise Broken("who it is comes first", f"it is served from {connection.slave_request_offset}")
+        if is_served and not held <= ack <= sent:
             raise Broken("acknowledgements are bounded", f"held {held}, acknowledged {ack}, sent {sent}")
         self._look_at_speed(sender, connection.next_transfer_offset)
         before = self._seen_acks.get(sender, (-1, 0))
@@ -171,7 +175,7 @@ class Referee:
             return
         self._seen_acks[sender] = ack, held
         owner = sender.link.owner
-        if owner is None or slot.state is not SlotState.TRANSFER:
+        if owner is None or not is_served:
             return
         if ack > max(owner.farthest, ALL_THERE_IS):  # which an empty slave says until bytes come
             raise Broken("acknowledgements are true", f"{owner.name} acknowledged {ack}, held {owner.farthest}")
@@ -179,7 +183,7 @@ class Referee:
         if has_been_sent and not owner.is_gone and self._differs(owner.log, sender.master.history, ack):
             raise Broken("acknowledged is the same", f"{owner.name} acknowledged {ack}, its bytes are others")
 
-    def _look_at_speed(self, sender: Sender, sent: int) -> None:
+    def _look_at_speed(self, sender: Sending, sent: int) -> None:
         """Windows begin when they like: in a second there may be parts of two."""
         limit, second = sender.master.settings.flow_limit, sender.world.now_ms // 1000
         if not limit or sent < 0:
@@ -194,7 +198,7 @@ class Referee:
         end = min(end, log.end)
         return end > log.start and log.data[: end - log.start] != history.data[log.start : end]
 
-    def hung_up(self, sender: Sender, reason: CloseReason) -> None:
+    def hung_up(self, sender: Sending, reason: CloseReason) -> None:
         """No slave that says what is true is taken for another."""
         owner = sender.link.owner
         if owner is not None and reason in (CloseReason.ACK_NOT_SENT, CloseReason.ACK_FELL, CloseReason.NOT_A_SLAVE):
@@ -204,11 +208,16 @@ class Referee:
 
     def counted(self, master: Master) -> None:
         """Group transfer says how many are in step: as many as acknowledged enough, each host once."""
-        slots = [slot for slot in master.slots if slot.state is SlotState.TRANSFER]
-        close = [s for s in slots if master.log.end - s.slave_ack_offset < master.settings.fallbehind_bytes_max]
-        owners = {id(seen.sender.slot): seen.sender.link.owner for seen in master.senders}
-        by_name = {owners[id(slot)].name for slot in close if slot.identity and owners.get(id(slot)) is not None}
-        names = by_name | {str(slot.address) for slot in close if not slot.identity}
+        end, most_bytes, names = master.log.end, master.settings.fallbehind_bytes_max, set()
+        owners = {sending.words.slot: sending.link.owner for sending in master.sendings}
+        for words in master.log.board.ha:
+            is_served, owner = words.state.read() == HaSlotState.TRANSFER, owners.get(words.slot)
+            if not is_served or end - words.slave_ack_offset.read() >= most_bytes:
+                continue
+            if not words.identity.read():
+                names.add(str(slave_identity(*address_cursors.read(words.peer_address))))
+            elif owner is not None:
+                names.add(owner.name)
         if master.in_sync != len(names):
             raise Broken("in step is counted", f"{master.in_sync} counted, {sorted(names)} are")
 
@@ -227,7 +236,7 @@ class Referee:
 
     def told_ok(self, master: Master, put: Put) -> None:
         """A put is answered with PUT_OK: whoever was asked for holds it, or held it."""
-        policy = master.settings.policy
+        policy = master.policy
         self.look()
         self.last_ok = put.end
         if policy.wait_for_flush and master.log.flushed < put.end:

@@ -25,7 +25,7 @@ class Rogue(Actor):
 
     def turn(self) -> None:
         """A frame; the next a little later."""
-        pipe, segment = self._link.to_caller, self._settings.connection_limits.segment_bytes
+        pipe, segment = self._link.to_caller, self._settings.segment_bytes
         if self._link.to_listener.is_ended or pipe.is_ended:
             return
         if self._rest:

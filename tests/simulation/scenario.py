@@ -160,7 +160,7 @@ class Play:
 
     def _should_answer(self) -> bool:
         """Whether all replicas that puts ask for are there."""
-        enough = len(self.cluster.slaves) + 1 >= self.cluster.settings.policy.in_sync_replicas
+        enough = len(self.cluster.slaves) + 1 >= self.cluster.settings.of_puts["inSyncReplicas"]
         return enough and not self._left_out()
 
     def _left_out(self) -> list[Node]:

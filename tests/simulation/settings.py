@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.protocol.ha.client_kernel import ClientLimits
-from engine.protocol.ha.connection_kernel import ConnectionLimits
-from engine.protocol.ha.policy import PutPolicy
 from engine.settings.config import BrokerConfig, from_mapping
 from tests.simulation.limits import (
     FLUSH_TIMEOUT_MS,
@@ -26,13 +24,11 @@ CLUSTER, BROKER = "cluster", "broker"
 class Settings(NamedTuple):
     """What a cluster is configured with."""
 
-    policy: PutPolicy
-    connection_limits: ConnectionLimits
+    of_puts: dict[str, Any]  # keys of what a put waits for
     client_limits: ClientLimits
+    batch_bytes: int
     flow_limit: int  # 0: none
     fallbehind_bytes_max: int
-    slave_timeout_ms: int
-    flush_timeout_ms: int
     flush_every_ms: int
     are_ours: bool  # slaves that compare, and say who they are; else as RocketMQ's
     whole_history: bool
@@ -45,11 +41,6 @@ class Settings(NamedTuple):
         """The length of the log's files."""
         return self.client_limits.segment_bytes
 
-    @property
-    def secret(self) -> bytes:
-        """What all know, if they are to prove who they are."""
-        return b"" if self.secret_file is None else SECRET
-
     def _keys(self, root: Path, broker_id: int) -> dict[str, Any]:
         return {
             "brokerClusterName": CLUSTER,
@@ -59,6 +50,11 @@ class Settings(NamedTuple):
             "storePathRootDir": root,
             "mappedFileSizeCommitLog": self.segment_bytes,
             "syncFromLastFile": not self.whole_history,
+            "haSendHeartbeatInterval": HEARTBEAT_MS,
+            "haHousekeepingInterval": HOUSEKEEPING_MS,
+            "haReconnectInterval": RECONNECT_MS,
+            "slaveTimeout": SLAVE_TIMEOUT_MS,
+            "syncFlushTimeout": FLUSH_TIMEOUT_MS,
             **({} if self.secret_file is None else {"haSecretFile": self.secret_file}),
         }
 
@@ -67,30 +63,49 @@ class Settings(NamedTuple):
         address = f"{MASTER[0]}:{MASTER[1]}"
         return from_mapping({**self._keys(root, broker_id), "brokerRole": "SLAVE", "haMasterAddress": address})
 
+    def of_master(self, root: Path) -> BrokerConfig:
+        """A master's."""
+        flow = {"haFlowControlEnable": True, "maxHaTransferByteInSecond": self.flow_limit} if self.flow_limit else {}
+        return from_mapping(
+            {
+                **self._keys(root, 0),
+                **self.of_puts,
+                **flow,
+                "brokerRole": "SYNC_MASTER",
+                "haTransferBatchSize": self.batch_bytes,
+                "haSlaveFallbehindMax": self.fallbehind_bytes_max,
+                "haStartFromMin": self.whole_history,
+                "haAckFlushed": self.counts_flushed,
+            }
+        )
+
 
 def chosen(rng: random.Random, slaves: int, root: Path, *, are_ours: bool) -> Settings:
     """What somebody may configure. `root`: where the secret lies."""
     replicas = rng.randint(1, slaves + 1) if rng.random() < 0.95 else slaves + 2
     is_automatic = replicas > 1 and rng.random() < 0.25
-    policy = PutPolicy(
-        replicas,
-        rng.random() < 0.3,
-        rng.random() < 0.5,
-        is_automatic,
-        rng.randint(1, replicas) if is_automatic else 0,
-    )
+    of_puts = {
+        "inSyncReplicas": replicas,
+        "flushDiskType": "SYNC_FLUSH" if rng.random() < 0.3 else "ASYNC_FLUSH",
+        "compat": "4.9" if rng.random() < 0.5 and not is_automatic else "5",
+    }
+    if is_automatic:
+        least = rng.randint(1, replicas)
+        of_puts |= {
+            "enableSlaveActingMaster": True,
+            "enableAutoInSyncReplicas": True,
+            "minInSyncReplicas": least,
+        }
     segment = rng.choice((2048, 4096, 16_384))
     flow_limit, overlap_bytes = rng.choice((0, 0, 0, 1500)), rng.choice((200, 2000, 65_536))
     secret_file = root / "secret"
     secret_file.write_bytes(SECRET)
     return Settings(
-        policy,
-        ConnectionLimits(segment, rng.choice((100, 1000, 32_768)), HEARTBEAT_MS, HOUSEKEEPING_MS, SLAVE_TIMEOUT_MS),
+        of_puts,
         ClientLimits(segment, HEARTBEAT_MS, HOUSEKEEPING_MS, RECONNECT_MS),
+        batch_bytes=rng.choice((100, 1000, 32_768)),
         flow_limit=flow_limit,
         fallbehind_bytes_max=rng.choice((1000, 1 << 20)),
-        slave_timeout_ms=SLAVE_TIMEOUT_MS,
-        flush_timeout_ms=FLUSH_TIMEOUT_MS,
         flush_every_ms=rng.choice((200, 500, 5000)),
         are_ours=are_ours,
         whole_history=are_ours and rng.random() < 0.7,
