@@ -26,7 +26,7 @@ class Node:
         self.history: History | None = None  # that it wrote last, as master
         self.master: Master | None = None
         self.receiver: Slave | None = None
-        self.is_off = False
+        self.is_off, self.was_slave = False, True
         self.cut_off_until_ms = 0
         self.misled_until_ms = 0  # until then something else answers at its master's address
 
@@ -72,15 +72,22 @@ class Cluster:
         """Start a node's broker, in the role that is its now; what its recovery keeps are whole records."""
         assert not node.is_running
         node.is_off = False
-        if node.log.end != node.log.boundary():
-            node.log.cut(node.log.boundary())
-            self.referee.forget(node)
-        node.log.begin()
+        whole = node.log.boundary()
+        node.log.recover(is_slave=node.was_slave)
+        self.referee.recovered(node, whole)
+        node.was_slave = node is not self.leader
         if node is self.leader:
             node.master = Master(self.world, self.referee, self.settings, node.log, self._history_of(node))
         else:
             node.receiver = Slave(self.world, self.settings, node.log, self._connect, node.name, node.broker_id)
         self.world.tell(f"{node.name}: starts as {'master' if node.master else 'slave'} at {node.log.end}")
+
+    def lose_power(self, node: Node) -> None:
+        """A node's host loses power, and with it what was not flushed."""
+        self.end(node, silently=True)
+        on_disk = node.log.boundary(node.log.flushed)
+        node.log.lose_power(self.world.rng, is_slave=node.was_slave)
+        self.referee.recovered(node, on_disk)
 
     def _history_of(self, node: Node) -> History:
         """The one that a master writes on: where its log is not all of that, another one forks."""

@@ -118,9 +118,7 @@ class Faults:
     def power_off_slave(self) -> None:
         """What was not flushed may be gone; nobody is told."""
         if node := self._slave():
-            self.cluster.end(node, silently=True)
-            node.log.lose_power(self.world.rng)
-            self.cluster.referee.forget(node)
+            self.cluster.lose_power(node)
             self._back(node)
 
     def another_disk_slave(self) -> None:
@@ -219,9 +217,7 @@ class Faults:
     def power_off_master(self) -> None:
         """What it had not flushed may be gone; a slave may have it."""
         if (node := self.cluster.leader).is_running:
-            self.cluster.end(node, silently=True)
-            node.log.lose_power(self.world.rng)
-            self.cluster.referee.forget(node)
+            self.cluster.lose_power(node)
             self._back(node)
 
     def another_disk_master(self) -> None:

@@ -11,8 +11,9 @@ import random
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import count
+from operator import gt
 from pathlib import Path
 from struct import Struct
 from tempfile import TemporaryDirectory
@@ -22,11 +23,15 @@ from ipc import waiting
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
 from store.files.segment_files import SegmentFiles
-from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_V1, MAGIC_V2, encode
-from store.notes import divergence
+from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_V1, MAGIC_V2, blank, encode
+from store.notes import divergence, log_begin
+from store.recovery import recovery
+from store.recovery.last_run import LastRun
 
 HEAD = Struct(">iI")
-TOPIC, QUEUES = "t", 4
+TOPIC = "t"
+PAGE_BYTES = 512  # of what a disk keeps or loses: a sector
+QUEUE_FILE_BYTES = 2000
 # Few, so that histories come to equal offsets.
 SIZES = (FIXED_BYTES + 2, 96, 128, 128, 200, 333, 700)
 
@@ -49,27 +54,37 @@ class History:
     def __init__(self, name: str, before: bytes = b"") -> None:
         self.name = name
         self.data = bytearray(before)
-        self._records = 0
+        self._records = sum(magic != BLANK_MAGIC for _at, _size, magic in heads(before))
 
     def append(self, rng: random.Random, segment_bytes: int, now_ms: int) -> tuple[int, int]:
         """One record, behind a blank one where the segment has no room; where it begins and ends."""
         size, end, magic = rng.choice(SIZES), len(self.data), rng.choice((MAGIC_V1, MAGIC_V2))
         room = segment_bytes - end % segment_bytes
         if size + BLANK_BYTES > room:
-            self.data += HEAD.pack(room, BLANK_MAGIC) + rng.randbytes(room - BLANK_BYTES)
+            self.data += blank(room).ljust(room, b"\0")
         start = len(self.data)
-        self._records += 1
         self.data += encode(
             topic=TOPIC,
             body=rng.randbytes(size - _bodiless_bytes(magic)),
-            queue_id=rng.randrange(QUEUES),
             queue_offset=self._records,
             physical_offset=start,
             born_timestamp_ms=rng.getrandbits(40),
             store_timestamp_ms=now_ms,
             magic=magic,
         )
+        self._records += 1
         return start, len(self.data)
+
+
+def heads(data: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
+    """Yield where each whole record of a log begins, its size, and its magic number."""
+    at = 0
+    while at + HEAD.size <= len(data):
+        size, magic = HEAD.unpack_from(data, at)
+        if at + size > len(data):
+            return
+        yield at, size, magic
+        at += size
 
 
 class Log:
@@ -82,23 +97,33 @@ class Log:
         self.files = SegmentFiles(self.directory.commitlog, segment_bytes)
         self.data = bytearray()  # what of it is published, from `_from` on, as it was read when it was published
         self._from = 0
+        self.marked = 0  # up to where its mark says that it is on the disk: a record's boundary
+        self.directory.mark_running()  # nothing here ever stops in order
         self.words = memoryview(board.counters.words)  # which is read faster than its cursors
         self._places = [word.index for word in (board.min_physical_offset, board.max_physical_offset)]
         self._flushed = board.flushed_offset.index
-        self.begin()
-
-    def begin(self) -> None:
-        """Set the counters as a starting broker does, and forget what was not published."""
-        start, end, board = self._from, self._from + len(self.data), self.board
         board.counters.words[:] = 0
-        self._clear(end)
-        bases = self.files.base_offsets()
+
+    def recover(self, *, is_slave: bool, power_cut: bool = False) -> None:
+        """Have the real recovery decide where it ends, and set the counters as a starting broker does.
+
+        `is_slave`: what wrote here last; `power_cut`: how that ended.
+        """
+        last = LastRun(not power_cut, power_cut, self.marked, None if power_cut else self.end)
+        recovered = recovery.recover(
+            self.directory, self.files.segment_bytes, QUEUE_FILE_BYTES, last=last, is_slave=is_slave
+        )
+        start, end, bases = recovered.min_physical_offset, recovered.max_physical_offset, self.files.base_offsets()
+        board, is_empty = self.board, is_slave and start == end == 0
+        board.counters.words[:] = 0
         for cursor, value in (
             (board.min_physical_offset, start), (board.max_physical_offset, end), (board.flushed_offset, end),
             (board.allocated_offset, bases[-1] + self.files.segment_bytes if bases else 0),
-            (board.recovered_offset, end), (board.segment_request_offset, end or -1),
+            (board.recovered_offset, end), (board.segment_request_offset, -1 if is_empty else end),
         ):  # fmt: skip
             waiting.note(cursor, value)
+        self.look()
+        self.marked = end
 
     @property
     def start(self) -> int:
@@ -138,7 +163,8 @@ class Log:
         divergence.path_of(self.root).unlink(missing_ok=True)
 
     def flush(self) -> None:
-        """Bring all of it to the disk."""
+        """Bring all of it to the disk, and with it the mark of the flush before."""
+        self.marked = self.boundary(self.flushed)
         waiting.publish(self.board.flushed_offset, self.end)
 
     def look(self) -> None:
@@ -188,24 +214,9 @@ class Log:
         assert self.start <= start <= end <= self.end
         return bytes(self.data[start - self.start : end - self.start])
 
-    def cut(self, end: int) -> None:
-        """Have nothing behind `end` any more."""
-        assert self.start <= end <= self.end
-        self._clear(end)
-        waiting.note(self.board.max_physical_offset, end)
-        waiting.note(self.board.flushed_offset, min(self.flushed, end))
-        self.look()
-
-    def _clear(self, end: int) -> None:
-        for base in self.files.base_offsets():
-            if base >= end:
-                self.files.remove(base)
-            elif base + self.files.segment_bytes > end:
-                with self.files.open(base, writable=True) as segment:
-                    segment.array[end - base :] = 0
-
     def expire(self, start: int) -> None:
         """Have nothing before a segment's beginning any more."""
+        log_begin.note(self.root, start)
         waiting.publish(self.board.min_physical_offset, start)
         for base in self.files.base_offsets():
             if base < start:
@@ -213,27 +224,38 @@ class Log:
         self.look()
 
     def boundary(self, within: int | None = None) -> int:
-        """The end of the last record that is whole up to there: what a recovery keeps."""
+        """The end of the last record that is whole up to there."""
         self.look()
-        within = self.end if within is None else within
-        at = self.start
-        while at + HEAD.size <= within:
-            size = HEAD.unpack_from(self.data, at - self.start)[0]
-            if at + size > within:
+        end = self.start
+        for at, size, _magic in heads(self.data):
+            if within is not None and self.start + at + size > within:
                 break
-            at += size
-        return at
+            end = self.start + at + size
+        return end
 
     def dispatch(self) -> None:
         """Say where a record begins, as the dispatcher does."""
         waiting.publish(self.board.reput_from_offset, self.boundary())
 
-    def lose_power(self, rng: random.Random) -> int:
-        """Of what was not flushed any number of pages is there afterwards; a recovery keeps whole records. The end."""
-        kept = rng.choice((self.flushed, self.end, rng.randint(self.flushed, self.end)))
-        self.cut(self.boundary(kept))
-        self.flush()
-        return self.end
+    def lose_power(self, rng: random.Random, *, is_slave: bool) -> None:
+        """Any of the pages that were written since the last flush may be lost; then it is recovered."""
+        kept = rng.choice(
+            (
+                lambda _page: False,
+                lambda _page: True,
+                lambda _page: rng.random() < 0.5,
+                partial(gt, rng.randint(self.flushed, self.end)),
+            )
+        )
+        for base in self.files.base_offsets():
+            for start in range(base, base + self.files.segment_bytes, PAGE_BYTES):
+                if start + PAGE_BYTES > self.flushed and not kept(start):
+                    self._lose(base, max(start, self.flushed), start + PAGE_BYTES)
+        self.recover(is_slave=is_slave, power_cut=True)
+
+    def _lose(self, base: int, start: int, end: int) -> None:
+        with self.files.open(base, writable=True) as segment:
+            segment.array[start - base : end - base] = 0
 
 
 class Disks:

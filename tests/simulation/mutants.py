@@ -10,11 +10,12 @@ import os
 import sys
 import time
 import warnings
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from store.files.segment_files import SegmentFiles
 from tests.harness.children import exit_code_of
+from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
 from tests.simulation import plain
 
 HA = "engine/protocol/ha/"
@@ -370,13 +371,15 @@ def prepare() -> None:
 
     import numba  # noqa: F401
 
-    from store.recovery import log_end, overlap, recovery  # noqa: F401
+    from store.recovery import log_end, overlap, recovery
 
-    with TemporaryDirectory() as directory:
-        files = SegmentFiles(directory, 4096)
-        files.reserve(0)
-        overlap.last_bytes(files, 0, 4096)
-        log_end.bytes_missing(files, 0, 4096)
+    with TemporaryDirectory() as root:
+        log = SmallLog(Path(root))
+        log.fill(3)
+        log.directory.mark_running()
+        recovery.recover(log.directory, log.segment_bytes, QUEUE_FILE_BYTES)
+        overlap.last_bytes(log.files, 0, log.end)
+        log_end.bytes_missing(log.files, 0, log.end)
 
 
 def main() -> int:

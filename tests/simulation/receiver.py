@@ -14,7 +14,6 @@ from engine.protocol.ha.wire import CloseReason
 from engine.replication.dial import Address, Dial, Dialed, NotConnected
 from engine.replication.flush_reports import FlushReports
 from engine.replication.receiver import Receiver
-from ipc import waiting
 from tests.simulation.logs import Log
 from tests.simulation.network import Connection
 from tests.simulation.plug import Plug
@@ -231,9 +230,7 @@ class Keeper(Actor):
         asked = board.segment_request_offset.read()
         before = unused_before(board, files, asked)
         if before is not None:
-            waiting.publish(board.min_physical_offset, files.base_of(asked))
-            for base in before:
-                files.remove(base)
+            self._log.expire(files.base_of(asked))
         while self._allocator.do_work(self.world.now_ms):
             pass
         self._slave.wake()

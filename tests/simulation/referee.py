@@ -116,6 +116,12 @@ class Referee:
             raise Broken("nothing is taken away", f"{node.name} ends at {log.end}, it held {held.must_hold}")
         held.now(history, log)
 
+    def recovered(self, node: Node, least: int) -> None:
+        """A recovery kept the whole records that it must keep, at least up to there, and nothing else."""
+        if not least <= node.log.end == node.log.boundary():
+            raise Broken("whole records are kept", f"{node.name} ends at {node.log.end}, it had {least} on its disk")
+        self.forget(node)
+
     def reads_again(self, node: Node) -> None:
         """Its files have still what was published, whatever was written since."""
         if not node.log.is_as_published():
