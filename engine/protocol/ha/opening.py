@@ -93,7 +93,8 @@ class Opening:
     ) -> None:
         self._segment_bytes, self.tail, self._search, self.greeting = segment_bytes, tail, search, greeting
         # Where to ask from; the search may know better already, for the next connection.
-        self.request = tail.start if tail.data else FROM_LAST_SEGMENT if search is None else search.request
+        # A log that has begun, and holds nothing any more, has an empty tail behind offset 0: it goes on from there.
+        self.request = tail.start or (FROM_LAST_SEGMENT if search is None else search.request)
         self.is_over = False
         self.difference: Difference | None = None
         self.answer = b""  # what is to be sent to the master

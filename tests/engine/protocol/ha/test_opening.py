@@ -195,6 +195,19 @@ def test_with_a_greeting_the_request_is_said_four_times() -> None:
     assert client.report(0) == REPORT.pack(1) * REPEATED
 
 
+@pytest.mark.parametrize("from_last_file", [False, True])
+def test_a_log_that_has_begun_and_lost_all_its_bytes_goes_on_where_it_begins(from_last_file: bool) -> None:
+    """A power cut may leave the first segment of a slave and nothing in it; its master is elsewhere by then."""
+    client = HaClient(LIMITS, SEGMENT, from_last_file=from_last_file)
+    facts = Facts(Identity("c", "n", 0), 0, 3 * SEGMENT)
+    greeting = SlaveGreeting(Facts(Identity("c", "n", 1), SEGMENT, SEGMENT), b"", bytes(16))
+    client.connected(0, Tail(SEGMENT, b""), greeting)
+    assert client.report(0) == REPORT.pack(SEGMENT) * REPEATED
+    greeting.take(MasterGreeting(facts, b"", bytes(16)).challenge()[FRAME_HEADER.size :])
+    assert take(client, frame(SEGMENT, b"1234567890")) == b"1234567890"
+    assert (client.end, client.body_left, bool(client.is_opening)) == (SEGMENT, 10, False)
+
+
 def test_an_empty_slave_acknowledges_no_byte_to_a_slipstream_master() -> None:
     client = searching()
     facts = Facts(Identity("c", "n", 0), 0, 500)
