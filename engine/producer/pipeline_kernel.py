@@ -56,6 +56,16 @@ SENT_WORDS, DONE_WORDS = len(SentWord), len(DoneWord)
 
 
 @inlined
+def note_sent(table: Words, state: Words, number: int, length: int, waits: int, in_sync: int, now_ns: int) -> None:
+    """Fill the row of what is published next: so many bytes in the log, and slaves that were in sync."""
+    at = number % (table.size // SENT_WORDS) * SENT_WORDS
+    table[at + SentWord.LENGTH], table[at + SentWord.WAITS] = length, waits
+    table[at + SentWord.IN_SYNC_SLAVES], table[at + SentWord.BEGAN_NS] = in_sync, now_ns
+    table[at + SentWord.END_OFFSET], table[at + SentWord.BYTES] = 0, length
+    state[StateWord.BYTES] += length
+
+
+@inlined
 def tell(done: Words, state: Words, table: Words, at: int, number: int, status: int) -> None:
     """Note an answer, and that it is noted."""
     to = state[StateWord.DONE] * DONE_WORDS

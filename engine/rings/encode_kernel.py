@@ -23,9 +23,24 @@ from ipc.compiled.memory import copy_bytes, load_be32, store_be16, store_be32, s
 from ipc.compiled.texts import write_hexadecimal
 from ipc.ring import ControlWord, LocalWord, Outlet, describe, room_at
 from store.message.host import Host
-from store.message.record import BODY_CRC_AT, BORN_TIMESTAMP_AT, CRC_MASK, FIXED_BYTES, FLAG_AT, MAGIC_AT, encode
+from store.message.record import (
+    BODY_CRC_AT,
+    BORN_TIMESTAMP_AT,
+    BORN_V6,
+    CRC_MASK,
+    FIXED_BYTES,
+    FLAG_AT,
+    MAGIC_AT,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
+    encode,
+    store_timestamp_at,
+)
 
 UNIQUE_DIGITS = 12
+SYS_FLAG_LAST_BYTE_AT = SYS_FLAG_AT + 3  # of a big-endian word: the one with the bits of the hosts
+STORE_TIMESTAMP_V4_AT, STORE_TIMESTAMP_V6_AT = store_timestamp_at(0), store_timestamp_at(BORN_V6)
 PUBLISH_RECORDS, PUBLISH_BYTES = 512, 256 * 1024  # what a batch publishes at once, so that the writer works beside it
 
 
@@ -89,18 +104,33 @@ def flip_magic(data: Bytes, at: int) -> None:
 
 
 @inlined
-def _write(data: Bytes, at: int, template: Template, body: Span, properties: Span, born_ms: int) -> int:
-    """Write one record at `at`; return its length."""
-    length = template.record.size + body.size + properties.size
+def fill_in(data: Bytes, at: int, queue_offset: int, physical_offset: int, stored_ms: int) -> None:
+    """Give the record at `at` what only the writer knows; a ring has zeros there."""
+    store_be64(data, at + QUEUE_OFFSET_AT, queue_offset)
+    store_be64(data, at + PHYSICAL_OFFSET_AT, physical_offset)
+    is_v6 = data[at + SYS_FLAG_LAST_BYTE_AT] & BORN_V6
+    store_be64(data, at + (STORE_TIMESTAMP_V6_AT if is_v6 else STORE_TIMESTAMP_V4_AT), stored_ms)
+
+
+@inlined
+def write_body(data: Bytes, at: int, length: int, template: Template, body: Span, born_ms: int) -> int:
+    """Write a record of `length` bytes up to its body's end, by a template; return where that is."""
     copy_bytes(data, at, template.record, 0, template.body_at)
     store_be32(data, at, length)
-    flip_magic(data, at)
     store_be32(data, at + BODY_CRC_AT, crc32(body.data, body.at, body.size) & CRC_MASK)
     store_be64(data, at + BORN_TIMESTAMP_AT, born_ms)
     store_be32(data, at + template.body_at - 4, body.size)
     copy_bytes(data, at + template.body_at, body.data, body.at, body.size)
+    return at + template.body_at + body.size
+
+
+@inlined
+def _write(data: Bytes, at: int, template: Template, body: Span, properties: Span, born_ms: int) -> int:
+    """Write one record at `at`; return its length."""
+    length = template.record.size + body.size + properties.size
+    after = write_body(data, at, length, template, body, born_ms)
+    flip_magic(data, at)
     topic_bytes = template.record.size - template.body_at  # with both lengths around it
-    after = at + template.body_at + body.size
     copy_bytes(data, after, template.record, template.body_at, topic_bytes)
     store_be16(data, after + topic_bytes - 2, properties.size)
     copy_bytes(data, after + topic_bytes, properties.data, properties.at, properties.size)
@@ -108,7 +138,8 @@ def _write(data: Bytes, at: int, template: Template, body: Span, properties: Spa
 
 
 @inlined
-def _publish(outlet: Outlet, number: int) -> None:
+def publish(outlet: Outlet, number: int) -> None:
+    """Show the writer all records up to that number, and ring."""
     # The tail after record and descriptor: what it has passed is the writer's. The bell after the tail: a writer that
     # is about to sleep signs on at the bell, then looks at the tails once more.
     store_release(outlet.control, ControlWord.TAIL, number)
@@ -130,7 +161,7 @@ def put_one(outlet: Outlet, template: Template, flag: int, body: Bytes, properti
     describe(outlet.words, number, position, length, template.slot)
     local[LocalWord.POSITION] = position + length
     local[LocalWord.TAIL] = number + 1
-    _publish(outlet, number + 1)
+    publish(outlet, number + 1)
     return number
 
 
@@ -150,7 +181,7 @@ def put_payload(
     describe(words, number, position, payload.size, slot)
     local[LocalWord.POSITION] = position + payload.size
     local[LocalWord.TAIL] = number + 1
-    _publish(Outlet(data, words, control, local, bell, bell_index), number + 1)
+    publish(Outlet(data, words, control, local, bell, bell_index), number + 1)
     return number
 
 
@@ -178,9 +209,9 @@ def put_many(outlet: Outlet, template: Template, batch: Batch, first: int, until
         k += 1
         position = start + length
         if number - published >= PUBLISH_RECORDS or position - published_position >= PUBLISH_BYTES:
-            _publish(outlet, number)
+            publish(outlet, number)
             published, published_position = number, position
     local[LocalWord.TAIL], local[LocalWord.POSITION] = number, position
     if number != published:
-        _publish(outlet, number)
+        publish(outlet, number)
     return k

@@ -17,17 +17,17 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.board.delay_table import OFFSET_BITS, ROW_WORDS, RowWord
-from engine.producer.pipeline_kernel import SENT_WORDS, SentWord, StateWord
-from engine.rings.encode_kernel import flip_magic
+from engine.producer.pipeline_kernel import note_sent
+from engine.rings.encode_kernel import fill_in, flip_magic, publish
 from ipc.arrays import Bytes, Words
-from ipc.compiled.atomics import ring, store_release
 from ipc.compiled.crc import crc32
 from ipc.compiled.kernels import inlined, kernel
-from ipc.compiled.memory import copy_bytes, load_be16, load_be32, store_be16, store_be32, store_be64
+from ipc.compiled.memory import copy_bytes, load_be32, store_be16, store_be32, store_be64
 from ipc.compiled.texts import begins_with, is_text, whole_number
-from ipc.ring import ControlWord, LocalWord, Outlet, describe, room_at
+from ipc.ring import LocalWord, Outlet, describe, room_at
 from store.message import hash_map
 from store.message.hash_map import BUCKET_ENTRIES_MAX
+from store.message.measure_kernel import measure
 from store.message.properties import (
     INNER_PREFIX,
     MAX_PROPERTIES_BYTES,
@@ -47,17 +47,13 @@ from store.message.record import (
     MAGIC_AT,
     MAGIC_V1,
     MAX_TOPIC_BYTES,
-    PHYSICAL_OFFSET_AT,
     QUEUE_ID_AT,
-    QUEUE_OFFSET_AT,
     SYS_FLAG_AT,
     TRANSACTION_MASK,
     SysFlag,
-    store_timestamp_at,
 )
 
-FIXED, BODY_AT, BODY_LENGTH_AT = FIXED_BYTES, FAMILIES[0].body_at, FAMILIES[0].body_length_at
-PREPARED_OFFSET_AT, STORE_TIMESTAMP_AT = FAMILIES[0].body_length_at - 8, store_timestamp_at(0)
+PREPARED_OFFSET_AT = FAMILIES[0].body_length_at - 8
 MAGIC = MAGIC_V1 - (1 << 32)  # as a signed number of 32 bits
 UNUSUAL_FLAGS = int(TRANSACTION_MASK | HOST_MASK | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
 IN_NAME, IN_PAIR = ord(NAME_SEPARATOR), ord(PAIR_SEPARATOR)
@@ -156,25 +152,19 @@ def _read_properties(
 def _is_usual(data: Bytes, rows: Words, row: int, capacity: int, trailing: bool, body_max: int, hashes: Words) -> bool:
     """Look at one record; the caller knows that `size` bytes are there."""
     at, size = rows[row + Row.POSITION], rows[row + Row.SIZE]
-    if size < FIXED or load_be32(data, at) != size or load_be32(data, at + MAGIC_AT) != MAGIC:
+    if size < FIXED_BYTES or load_be32(data, at) != size or load_be32(data, at + MAGIC_AT) != MAGIC:
         return False
     if load_be32(data, at + SYS_FLAG_AT) & UNUSUAL_FLAGS:
         return False
-    body_bytes = load_be32(data, at + BODY_LENGTH_AT)
-    if not 0 < body_bytes <= min(body_max, size - FIXED):
+    spans = measure(data, at, size)
+    body_bytes, properties_bytes = spans.body_end - spans.body_at, spans.end - spans.properties_at
+    if spans.body_at < 0 or not 0 < body_bytes <= body_max:
         return False
-    body_end = at + BODY_AT + body_bytes
-    after_topic = body_end + 1 + data[body_end]
-    if after_topic + 2 > at + size:
+    if crc32(data, spans.body_at, body_bytes) & CRC_MASK != load_be32(data, at + BODY_CRC_AT):
         return False
-    properties_bytes = load_be16(data, after_topic)
-    if properties_bytes < 0 or after_topic + 2 + properties_bytes != at + size:
-        return False
-    if crc32(data, at + BODY_AT, body_bytes) & CRC_MASK != load_be32(data, at + BODY_CRC_AT):
-        return False
-    rows[row + Row.HEAD_BYTES], rows[row + Row.PROPERTIES_AT] = body_end - at, after_topic + 2
+    rows[row + Row.HEAD_BYTES], rows[row + Row.PROPERTIES_AT] = spans.body_end - at, spans.properties_at
     rows[row + Row.PROPERTIES_BYTES], rows[row + Row.TOPIC_BYTES], rows[row + Row.QUEUE_ID] = properties_bytes, 0, -1
-    if not _read_properties(data, after_topic + 2, at + size, rows, row, capacity, trailing, hashes):
+    if not _read_properties(data, spans.properties_at, spans.end, rows, row, capacity, trailing, hashes):
         return False
     if rows[row + Row.QUEUE_ID] < 0 or not 0 < rows[row + Row.TOPIC_BYTES] <= MAX_TOPIC_BYTES:
         return False
@@ -202,9 +192,7 @@ def write_delivered(target: Bytes, to: int, data: Bytes, rows: Words, row: int) 
     store_be32(target, to, rows[row + Row.LENGTH])
     flip_magic(target, to)
     store_be32(target, to + QUEUE_ID_AT, rows[row + Row.QUEUE_ID])
-    store_be64(target, to + QUEUE_OFFSET_AT, 0)
-    store_be64(target, to + PHYSICAL_OFFSET_AT, 0)
-    store_be64(target, to + STORE_TIMESTAMP_AT, 0)
+    fill_in(target, to, 0, 0, 0)
     store_be64(target, to + PREPARED_OFFSET_AT, 0)
     topic_bytes, properties_bytes = rows[row + Row.TOPIC_BYTES], rows[row + Row.PROPERTIES_BYTES]
     target[to + head] = topic_bytes
@@ -221,8 +209,8 @@ def deliver(
 
     The caller has seen that `table` has room for so many. `journal` says what lies under each number before it counts.
     """
-    table, state, journal = noted.table, noted.state, noted.journal
-    local, places, notes = outlet.local, table.size // SENT_WORDS, journal.size // ROW_WORDS
+    local, journal = outlet.local, noted.journal
+    notes = journal.size // ROW_WORDS
     number, position, k = local[LocalWord.TAIL], local[LocalWord.POSITION], first
     while k < until:
         row = k * COLUMNS
@@ -232,17 +220,12 @@ def deliver(
             break
         write_delivered(outlet.data, start % outlet.data.size, data, rows, row)
         describe(outlet.words, number, start, length, rows[row + Row.SLOT])
-        at = number % places * SENT_WORDS
-        table[at + SentWord.LENGTH], table[at + SentWord.WAITS] = length, 0
-        table[at + SentWord.IN_SYNC_SLAVES], table[at + SentWord.BEGAN_NS] = 0, now_ns
-        table[at + SentWord.END_OFFSET], table[at + SentWord.BYTES] = 0, length
-        state[StateWord.BYTES] += length
+        note_sent(noted.table, noted.state, number, length, 0, 0, now_ns)
         note = number % notes * ROW_WORDS
         journal[note + RowWord.ENTRY] = level << OFFSET_BITS | rows[row + Row.QUEUE_OFFSET]
         journal[note + RowWord.NUMBER] = number
         number, position, k = number + 1, start + length, k + 1
     if k > first:
         local[LocalWord.TAIL], local[LocalWord.POSITION] = number, position
-        store_release(outlet.control, ControlWord.TAIL, number)
-        ring(outlet.bell, outlet.bell_index)
+        publish(outlet, number)
     return k

@@ -17,12 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.rings.encode_kernel import flip_magic
+from engine.rings.encode_kernel import fill_in, flip_magic
 from engine.rings.payload import COMPOSED, HEAD_WORDS, PayloadFlag, PayloadWord
 from engine.writer.drain_kernel import (
-    STORE_TIMESTAMP_V4_AT,
-    STORE_TIMESTAMP_V6_AT,
-    SYS_FLAG_LAST_BYTE_AT,
     CommitWord,
     DrainStop,
     JournalWord,
@@ -39,11 +36,11 @@ from ipc.arrays import Bytes
 from ipc.compiled.atomics import load_acquire, release_fence
 from ipc.compiled.crc import crc32
 from ipc.compiled.kernels import inlined, kernel
-from ipc.compiled.memory import copy_bytes, load_be32, load_be64, store_be16, store_be32, store_be64
+from ipc.compiled.memory import copy_bytes, load_be32, load_be64, store_be16, store_be32
 from ipc.compiled.texts import decimal_bytes, write_decimal
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, Descriptor, descriptor_at, length_of, slot_of
 from store.message.properties import CRC_DIGITS, CRC_HEAD, CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, PAIR_SEPARATOR
-from store.message.record import BLANK_BYTES, BORN_V6, CRC_MASK, FIXED_BYTES, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
+from store.message.record import BLANK_BYTES, CRC_MASK, FIXED_BYTES
 from store.put.draft import DISPATCHES_MAX, Hole
 
 PARTS_MAX = 8
@@ -145,10 +142,7 @@ def _fill(made: Bytes, records: int, flags: int, queue_offset: int, end: int, no
         size = load_be32(made, at) if at + FIXED_BYTES <= made.size else 0
         if size < FIXED_BYTES or size > bytes_max or at + size > made.size:
             return False
-        store_be64(made, at + QUEUE_OFFSET_AT, queue_offset + number if flags & PayloadFlag.IS_COUNTED else 0)
-        store_be64(made, at + PHYSICAL_OFFSET_AT, end + at)
-        is_v6 = made[at + SYS_FLAG_LAST_BYTE_AT] & BORN_V6
-        store_be64(made, at + (STORE_TIMESTAMP_V6_AT if is_v6 else STORE_TIMESTAMP_V4_AT), now_ms)
+        fill_in(made, at, queue_offset + number if flags & PayloadFlag.IS_COUNTED else 0, end + at, now_ms)
         if flags & PayloadFlag.HAS_CRC:
             _write_crc(made, at, size)
         flip_magic(made, at)

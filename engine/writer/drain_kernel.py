@@ -21,27 +21,16 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from engine.rings.encode_kernel import flip_magic
+from engine.rings.encode_kernel import fill_in, flip_magic
 from engine.rings.payload import COMPOSED
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire, release_fence, store_release, wake
 from ipc.compiled.kernels import inlined, kernel
-from ipc.compiled.memory import copy_bytes, load_be32, store_be32, store_be64
+from ipc.compiled.memory import copy_bytes, load_be32, store_be32
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, Descriptor, descriptor_at, length_of, slot_of
-from store.message.record import (
-    BLANK_BYTES,
-    BLANK_MAGIC,
-    BORN_V6,
-    FIXED_BYTES,
-    PHYSICAL_OFFSET_AT,
-    QUEUE_OFFSET_AT,
-    SYS_FLAG_AT,
-    store_timestamp_at,
-)
+from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES
 
 BATCH_RECORDS_MAX = 8192
-SYS_FLAG_LAST_BYTE_AT = SYS_FLAG_AT + 3  # of a big-endian word: the one with the bits of the hosts
-STORE_TIMESTAMP_V4_AT, STORE_TIMESTAMP_V6_AT = store_timestamp_at(0), store_timestamp_at(BORN_V6)
 EBADMSG = 74
 
 
@@ -286,10 +275,7 @@ def _place(
         slot = slot_of(length_and_slot)
         queue_offset = _next_queue_offset(slot, stamp, shared, target.scratch, there, slots_at)
         at = end - target.base
-        store_be64(segment, at + QUEUE_OFFSET_AT, queue_offset)
-        store_be64(segment, at + PHYSICAL_OFFSET_AT, end)
-        is_v6 = segment[at + SYS_FLAG_LAST_BYTE_AT] & BORN_V6
-        store_be64(segment, at + (STORE_TIMESTAMP_V6_AT if is_v6 else STORE_TIMESTAMP_V4_AT), now_ms)
+        fill_in(segment, at, queue_offset, end, now_ms)
         # The magic number last: until it is turned round, the bytes are no record to anybody, also after a kill.
         release_fence()
         flip_magic(segment, at)

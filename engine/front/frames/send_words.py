@@ -155,6 +155,7 @@ class BlockWord(IntEnum):
     LENGTHS_AT = 63  # of the records of batches
     UNRUNG = 64  # bytes that went into the ring since the writer was rung for
     RINGS_FROM = 65  # from how many of them on it is rung for by compiled code
+    TEMPLATE_AT = 66  # an empty record
 
 
 class TopicWord(IntEnum):

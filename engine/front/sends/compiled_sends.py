@@ -51,12 +51,13 @@ from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import RemotingCommand, Serialize
 from engine.protocol.sending import answers
 from engine.protocol.sending.checks import PERM_WRITE
+from engine.rings.encode_kernel import template_of
 from ipc import waiting
 from ipc.arrays import Bytes, Words
 from ipc.ring import DESCRIPTOR_WORDS, Outlet
 from store.message.host import V4_BYTES, Host, pack_host
 from store.message.properties import CLUSTER, MSG_REGION, NAME_SEPARATOR, TRACE_ON, java_hash
-from store.message.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES
+from store.message.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, NO_HOST
 from store.message.topics import RETRY_PREFIX, TOPIC_PATTERN, is_not_for_clients
 from store.put.policy import Facts, text_bytes
 
@@ -117,6 +118,7 @@ class SendKernels:
         self._runs: Words = np.zeros(RUNS_MAX * RUN_WORDS, np.int64)
         self._state = under_way.state
         self._rules, self._own_text = rules_of(facts)
+        self._template = template_of("-", 0, 0, NO_HOST, facts.store_host).record
         self._kept = (outlet, under_way, buffer, forms, board)
         self._fill(outlet, under_way, rows, buffer, forms)
         self._set_limits(limits, facts, policy, board)
@@ -131,7 +133,7 @@ class SendKernels:
             BlockWord.BUFFER_AT: buffer, BlockWord.TOPICS_AT: self.topics.words, BlockWord.NAMES_AT: self.topics.names,
             BlockWord.SLOTS_AT: self.topics.slots, BlockWord.PEERS_AT: self.peers, BlockWord.ASKED_AT: self.asked,
             BlockWord.UNIQUE_AT: self._unique, BlockWord.LENGTHS_AT: self._lengths,
-            BlockWord.SCRATCH_AT: self._scratch, BlockWord.TEXT_AT: self._text,
+            BlockWord.SCRATCH_AT: self._scratch, BlockWord.TEXT_AT: self._text, BlockWord.TEMPLATE_AT: self._template,
             BlockWord.RULES_AT: self._rules, BlockWord.OWN_TEXT_AT: self._own_text, BlockWord.OUT_AT: self._out,
             BlockWord.RUNS_AT: self._runs, BlockWord.FORMS_AT: forms.words, BlockWord.FORMS_TEXT_AT: forms.text,
         }  # fmt: skip

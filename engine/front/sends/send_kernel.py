@@ -52,14 +52,14 @@ from engine.front.frames.send_words import (
     TopicWord,
     Unusual,
 )
-from engine.producer.pipeline_kernel import SENT_WORDS, SentWord, StateWord
+from engine.producer.pipeline_kernel import SENT_WORDS, StateWord, note_sent
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import FRAME_BYTES_MAX, LENGTH_BYTES, ONEWAY_FLAG, Serialize
 from engine.protocol.store.retention import DiskState
+from engine.rings.encode_kernel import Span, Template, flip_magic, write_body
 from engine.rings.payload import COMPOSED, HEAD_WORDS, PayloadFlag, PayloadWord
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire, monotonic_ns, ring, store_release
-from ipc.compiled.crc import crc32
 from ipc.compiled.kernels import bare_kernel, inlined, kernel
 from ipc.compiled.memory import (
     bytes_at,
@@ -89,23 +89,15 @@ from store.message.properties import (
     java_hash,
 )
 from store.message.record import (
-    BODY_CRC_AT,
     BORN_HOST_AT,
-    BORN_TIMESTAMP_AT,
     COMPRESSION_MASK,
-    CRC_MASK,
     FAMILIES,
     FLAG_AT,
-    MAGIC_AT,
-    MAGIC_V1,
     MAX_RECORD_OVERHEAD_BYTES,
-    PHYSICAL_OFFSET_AT,
     QUEUE_ID_AT,
-    QUEUE_OFFSET_AT,
     SYS_FLAG_AT,
     SysFlag,
     store_host_at,
-    store_timestamp_at,
 )
 from store.put.batch import ITEM_HEAD
 from store.put.request import POLICY_PROPERTIES
@@ -353,15 +345,10 @@ SAID_AT, ENTRIES_AT, ORDER_AT, SCRATCH_WORDS = (
     int(word) for word in (ScratchWord.STATE, ScratchWord.ENTRIES, ScratchWord.ORDER, ScratchWord.END)
 )
 USUAL_FLAGS = int(SysFlag.COMPRESSED) | COMPRESSION_MASK
-HIDDEN_MAGIC = MAGIC_V1 ^ 0xFFFFFFFF
-FAMILY = FAMILIES[0]  # IPv4 hosts
-BODY_AT, BODY_LENGTH_AT = FAMILY.body_at, FAMILY.body_length_at
-STORE_TIME_AT, STORE_HOST_AT = store_timestamp_at(0), store_host_at(0)
-RECONSUME_AT = STORE_HOST_AT + 8
-PREPARED_AT = RECONSUME_AT + 4
+BODY_AT = FAMILIES[0].body_at  # with IPv4 hosts
+RECONSUME_AT = store_host_at(0) + 8
 REQUIRED_WORDS = Field.FLAG + 1
 LONG_DIGITS = 18
-assert PREPARED_AT + 8 == BODY_LENGTH_AT
 
 
 class Send(NamedTuple):
@@ -371,6 +358,7 @@ class Send(NamedTuple):
     body: int
     end: int
     is_json: bool
+    template: Template  # an empty record
     peers: Words
     peer_row: int
     now_ns: int
@@ -380,7 +368,6 @@ class Own(NamedTuple):
     """What a record does not share with others of its frame: frame[body:body + body_bytes] is its body."""
 
     length: int
-    magic: int
     flag: int
     body: int
     body_bytes: int
@@ -508,32 +495,22 @@ def place_for(block: Words, peers: Words, peer_row: int, waits: int, in_sync: in
 
 
 @bare_kernel
-def write_record(data: Bytes, at: int, own: Own, send: Send, header: Words, store_host: int) -> int:
+def write_record(data: Bytes, at: int, own: Own, send: Send, header: Words) -> int:
     """Write all of a record to data[at:] except its properties; return where these go."""
     frame, peers, peer_row = send.frame, send.peers, send.peer_row
-    store_be32(data, at, own.length)
-    store_be32(data, at + MAGIC_AT, own.magic)
-    store_be32(data, at + BODY_CRC_AT, crc32(frame, own.body, own.body_bytes) & CRC_MASK)
+    born = HeaderWord.FIELDS + Field.BORN_MS * FIELD_WORDS
+    born_ms = whole_number(frame, header[born], header[born + 1], LONG_DIGITS)
+    after = write_body(data, at, own.length, send.template, Span(frame, own.body, own.body_bytes), born_ms)
     store_be32(data, at + QUEUE_ID_AT, number_at(frame, header, Field.QUEUE_ID, 0))
     store_be32(data, at + FLAG_AT, own.flag)
-    store_be64(data, at + QUEUE_OFFSET_AT, 0)
-    store_be64(data, at + PHYSICAL_OFFSET_AT, 0)
     store_be32(data, at + SYS_FLAG_AT, number_at(frame, header, Field.SYS_FLAG, 0))
-    born = HeaderWord.FIELDS + Field.BORN_MS * FIELD_WORDS
-    store_be64(data, at + BORN_TIMESTAMP_AT, whole_number(frame, header[born], header[born + 1], LONG_DIGITS))
     store_be32(data, at + BORN_HOST_AT, peers[peer_row + PeerWord.ADDRESS])
     store_be32(data, at + BORN_HOST_AT + 4, peers[peer_row + PeerWord.PORT])
-    store_be64(data, at + STORE_TIME_AT, 0)
-    store_be64(data, at + STORE_HOST_AT, store_host)
     store_be32(data, at + RECONSUME_AT, number_at(frame, header, Field.RECONSUME_TIMES, 0))
-    store_be64(data, at + PREPARED_AT, 0)
-    store_be32(data, at + BODY_LENGTH_AT, own.body_bytes)
-    copy_bytes(data, at + BODY_AT, frame, own.body, own.body_bytes)
-    at += BODY_AT + own.body_bytes
     topic = HeaderWord.FIELDS + Field.TOPIC * FIELD_WORDS
-    data[at] = header[topic + 1]
-    copy_bytes(data, at + 1, frame, header[topic], header[topic + 1])
-    return at + 1 + header[topic + 1]
+    data[after] = header[topic + 1]
+    copy_bytes(data, after + 1, frame, header[topic], header[topic + 1])
+    return after + 1 + header[topic + 1]
 
 
 @kernel
@@ -541,13 +518,9 @@ def _note_put(block: Words, number: int, waits: int, header: Words, send: Send, 
     """Fill the rows of what is published next."""
     peers, peer_row, length = send.peers, send.peer_row, entered.length
     rows = block[BlockWord.ROWS]
-    at = number % rows * SENT_WORDS
     table = carray(words_at(block[BlockWord.TABLE_AT]), (rows * SENT_WORDS,))
-    table[at + SentWord.LENGTH], table[at + SentWord.WAITS] = length, waits
-    table[at + SentWord.IN_SYNC_SLAVES], table[at + SentWord.BEGAN_NS] = entered.in_sync, send.now_ns
-    table[at + SentWord.END_OFFSET], table[at + SentWord.BYTES] = 0, length
     state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
-    state[StateWord.BYTES] += length
+    note_sent(table, state, number, length, waits, entered.in_sync, send.now_ns)
     at = number % rows * ASKED_WORDS
     asked = carray(words_at(block[BlockWord.ASKED_AT]), (rows * ASKED_WORDS,))
     asked[at + AskedWord.NUMBER], asked[at + AskedWord.OPAQUE] = number, header[HeaderWord.OPAQUE]
@@ -633,12 +606,12 @@ def _write_records(block: Words, data: Bytes, to: int, send: Send, lengths: Word
     rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
     text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))
     own_text = carray(bytes_at(block[BlockWord.OWN_TEXT_AT]), (block[BlockWord.OWN_TEXT_BYTES],))
-    shared, shared_at, host = said[SaidWord.OUT_BYTES], np.int64(-1), block[BlockWord.STORE_HOST]
+    shared, shared_at = said[SaidWord.OUT_BYTES], np.int64(-1)
     while at < end:
         flag, body_bytes = load_be32(frame, at + ITEM_FLAG_AT), load_be32(frame, at + ITEM_BODY_AT)
         at += ITEM_HEAD_BYTES
         length = lengths[first]
-        after = write_record(data, to, Own(length, MAGIC_V1, flag, at, body_bytes), send, header, host)
+        after = write_record(data, to, Own(length, flag, at, body_bytes), send, header)
         at += body_bytes
         own = load_be16(frame, at)
         at += 2
@@ -755,7 +728,8 @@ def _put(block: Words, frame: Bytes, at: int, end: int, peers: Words, peer_row: 
         return slot
     if not _properties(block, header, scratch, text, is_batch):
         return Unusual.PROPERTIES
-    send = Send(frame, body, end, kind == Serialize.JSON, peers, peer_row, now_ns)
+    template = Template(carray(bytes_at(block[BlockWord.TEMPLATE_AT]), (BODY_AT,)), BODY_AT, 0)
+    send = Send(frame, body, end, kind == Serialize.JSON, template, peers, peer_row, now_ns)
     return put_batch(block, send, slot) if is_batch else _publish(block, send, slot)
 
 
@@ -779,13 +753,14 @@ def _publish(block: Words, send: Send, slot: int) -> int:
         return position
     data = carray(bytes_at(block[BlockWord.DATA_AT]), (block[BlockWord.DATA_BYTES],))
     to = position % data.size
-    own = Own(length, HIDDEN_MAGIC, number_at(send.frame, header, Field.FLAG, 0), send.body, body_bytes)
-    to = write_record(data, to, own, send, header, block[BlockWord.STORE_HOST])
-    store_be16(data, to, said[SaidWord.OUT_BYTES])
+    own = Own(length, number_at(send.frame, header, Field.FLAG, 0), send.body, body_bytes)
+    after = write_record(data, to, own, send, header)
+    flip_magic(data, to)
+    store_be16(data, after, said[SaidWord.OUT_BYTES])
     text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))
     own_text = carray(bytes_at(block[BlockWord.OWN_TEXT_AT]), (block[BlockWord.OWN_TEXT_BYTES],))
     entries, order = scratch[ENTRIES_AT:ORDER_AT], scratch[ORDER_AT:]
-    write_properties(data, to + 2, text, own_text, entries, said, rules, order)
+    write_properties(data, after + 2, text, own_text, entries, said, rules, order)
     form = AnswerForm.JSON if send.is_json else AnswerForm.ROCKETMQ
     enter(block, said, header, send, Entered(in_sync, form, 1, length, position, length, slot))
     return 0
