@@ -55,6 +55,7 @@ from engine.front.frames.send_words import (
 from engine.producer.pipeline_kernel import SENT_WORDS, StateWord, note_sent
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import FRAME_BYTES_MAX, LENGTH_BYTES, ONEWAY_FLAG, Serialize
+from engine.protocol.sending.headers import NAMES
 from engine.protocol.store.retention import DiskState
 from engine.rings.encode_kernel import Span, Template, flip_magic, write_body
 from engine.rings.payload import COMPOSED, HEAD_WORDS, PayloadFlag, PayloadWord
@@ -108,12 +109,8 @@ folded, outgrows = inlined(hash_map.folded), inlined(hash_map.outgrows)
 
 SEND_MESSAGE, SEND_MESSAGE_V2 = int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_MESSAGE_V2)
 SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
-LONG_NAMES = (  # SendMessageRequestHeader's, in the order of Field
-    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
-    "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch", "brokerName",
-)  # fmt: skip
 IGNORED_NAMES = ("bname", "oway")  # RpcRequestHeader's that a broker does not look at
-LONG_BYTES, LONG_ENDS = spelled((*LONG_NAMES, *IGNORED_NAMES))
+LONG_BYTES, LONG_ENDS = spelled((*NAMES, *IGNORED_NAMES))  # in the order of Field
 FORM = np.zeros(len(FormWord), np.int64)
 FORM[FormWord.FIELDS] = FORM[FormWord.LETTERS] = FIELDS
 FORM[FormWord.TEXT], FORM[FormWord.OTHERS] = Field.PROPERTIES, UNKNOWN

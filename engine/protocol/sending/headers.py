@@ -7,7 +7,7 @@ it is logged and left out. A missing one is null: who needs it later finds that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from string import ascii_lowercase
 from typing import NamedTuple
 
 from engine.protocol.remoting.answers import NULL_POINTER, Thrown, null_pointer
@@ -25,6 +25,11 @@ SHORT_FORMS = frozenset(
         RequestCode.SEND_REPLY_MESSAGE_V2,
     }
 )
+NAMES = (  # of the long form; a letter each in the short one
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
+    "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch", "brokerName",
+)  # fmt: skip
+LETTERS = ascii_lowercase[: len(NAMES)]
 ATTEMPTS_SAID_FROM = 121  # MQVersion V3_4_9: clients from it on say how often a message may be tried
 
 
@@ -51,32 +56,31 @@ EMPTY = SendHeader(None, None, None, None, 0, 0, 0, 0, "", 0, False, None, False
 
 
 def send_header(request: RemotingCommand) -> SendHeader:
-    """Parse the header of a send. Raises Thrown where Java throws."""
+    """Parse the header of a send, field by field in Java's order. Raises Thrown where Java throws."""
     fields = request.ext_fields
     if fields is None:  # then it reads none
         return EMPTY
-    return _short(fields) if request.code in SHORT_FORMS else _long(fields)
-
-
-def _short(fields: Mapping[str, str]) -> SendHeader:
-    """SendMessageRequestHeaderV2.decode, field by field in its order."""
-    queue_nums, queue_id, sys_flag = (_whole(fields.get(name)) for name in "def")
-    born, flag = _whole(fields.get("g"), is_long=True), _whole(fields.get("h"))
-    reconsume, most = _whole(fields.get("j")), _whole(fields.get("l"))
+    is_short = request.code in SHORT_FORMS
+    number = _whole if is_short else java_number
+    said = (fields.get(name) for name in (LETTERS if is_short else NAMES))
+    group, topic, default, nums, queue, flags, born_at, own, properties, times, unit, most, batch, _broker = said
+    queue_nums, queue_id, sys_flag = number(nums), number(queue), number(flags)
+    born, flag = number(born_at, is_long=True), number(own)
+    reconsume, max_reconsume = number(times), number(most)
     return SendHeader(
-        fields.get("a"),
-        fields.get("b"),
-        fields.get("c"),
+        group,
+        topic,
+        default,
         queue_nums,
         queue_id or 0,
         sys_flag or 0,
         born or 0,
         flag or 0,
-        fields.get("i") or "",
+        properties or "",
         reconsume or 0,
-        _is_true(fields.get("k")),
-        most,
-        _is_true(fields.get("m")),
+        _is_true(unit),
+        max_reconsume,
+        _is_true(batch),
         _lacking(queue_id, born, sys_flag, flag),
     )
 
@@ -105,31 +109,6 @@ def java_number(text: str | None, *, is_long: bool = False) -> int | None:
 
 def _is_true(text: str | None) -> bool:
     return text is not None and text.lower() == "true"
-
-
-def _long(fields: Mapping[str, str]) -> SendHeader:
-    """The fields of SendMessageRequestHeader, by reflection: what is wrong is null."""
-    numbers = {name: java_number(fields.get(name)) for name in (
-        "defaultTopicQueueNums", "queueId", "sysFlag", "flag", "reconsumeTimes", "maxReconsumeTimes"
-    )}  # fmt: skip
-    born = java_number(fields.get("bornTimestamp"), is_long=True)
-    lacks = _lacking(numbers["queueId"], born, numbers["sysFlag"], numbers["flag"])
-    return SendHeader(
-        fields.get("producerGroup"),
-        fields.get("topic"),
-        fields.get("defaultTopic"),
-        numbers["defaultTopicQueueNums"],
-        numbers["queueId"] or 0,
-        numbers["sysFlag"] or 0,
-        born or 0,
-        numbers["flag"] or 0,
-        fields.get("properties") or "",
-        numbers["reconsumeTimes"] or 0,
-        _is_true(fields.get("unitMode")),
-        numbers["maxReconsumeTimes"],
-        _is_true(fields.get("batch")),
-        lacks,
-    )
 
 
 def attempts_max(request: RemotingCommand, header_max: int | None, group_max: int) -> int:
