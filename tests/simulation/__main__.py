@@ -19,13 +19,17 @@ SHARE = 100
 FAILURES_SHOWN = 5
 HEAD = """# Replication in virtual time: the ledger
 
-Written by `make simulate`. The protocol code of a master and up to three slaves runs against itself. Links delay,
-cut, go half-open and dribble. Processes are killed and stopped. Hosts lose power and what was not flushed. Disks are
-replaced. Strangers and a rogue master talk to both sides.
+Written by `make simulate`. A master and up to three slaves run in one process, in virtual time, by the code that a
+broker runs: the master's senders and group transfer, the slaves' receivers, the allocators, and recovery at each start.
+They have real segment files in memory, real counters and real sockets. The simulation makes the clock, the network
+between the sockets, what a disk loses, the messages, the flushers and the accepting of connections.
 
-After every event these hold: each log is a part of one history; acknowledgements stay within what was sent and never
-fall; no put gets PUT_OK that the requested replicas do not hold; nothing acknowledged is lost. Once faults end, every
-slave catches up.
+Links delay, cut, go half-open and dribble. Processes are killed and stopped. Hosts lose power, and any of the pages
+that were not flushed. Disks are replaced. Strangers and a rogue master talk to both sides.
+
+After every event these hold: each log is a part of one history; what is published stays in the files; recovery keeps
+what was on the disk; acknowledgements stay within what was sent and never fall; no put gets PUT_OK that the requested
+replicas do not hold; nothing acknowledged is lost. Once faults end, every slave catches up.
 
 """
 
