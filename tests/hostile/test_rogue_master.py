@@ -25,7 +25,7 @@ def history(dice: random.Random) -> bytes:
     """Records to fill some segments with."""
     truth = History("the truth")
     while len(truth.data) < (SEGMENTS - 1) * SEGMENT:
-        truth.append(dice, SEGMENT)
+        truth.append(dice, SEGMENT, now_ms=1)
     return bytes(truth.data)
 
 

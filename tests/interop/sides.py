@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from engine.board.cursors import Board
+from store.errors import MalformedConfig
 from store.reading import extent
 from store.tables import fastjson, json_files
 from tests.harness.conditions import await_that
@@ -209,8 +210,19 @@ def registered(name_server: str, cluster: str = "DefaultCluster") -> dict[int, s
     return {int(number): address for number, address in told["brokerAddrTable"]["broker-a"]["brokerAddrs"].items()}
 
 
+def file_of(store: Path, name: str) -> Any:
+    """What a broker's file holds, once it is whole: RocketMQ empties its files before it writes them."""
+
+    def read() -> list[Any]:
+        with contextlib.suppress(MalformedConfig):
+            return [json_files.read(store / "config" / name)]
+        return []
+
+    return await_that(read, f"{name} is whole")[0]
+
+
 def table_of(store: Path, name: str) -> dict[Any, Any]:
     """One of the broker's tables as it lies on disk; empty while there is none."""
     file, table = TABLES[name]
-    found = json_files.read(store / "config" / file)
+    found = file_of(store, file)
     return dict(found.get(table) or {}) if isinstance(found, dict) else {}

@@ -8,20 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.board.cursors import Board
 from engine.producer import Producer
 from store.reading import extent
-from store.tables import json_files
 from tests.harness.audit import messages_of
 from tests.harness.conditions import await_that
 from tests.harness.ha_node import wait_until
 from tests.interop import needs, rocketmq
 from tests.interop.remoting import Client
 from tests.interop.rocketmq import MqAdmin, NameServer, RocketMQBroker
+from tests.interop.sides import file_of
 from tests.interop.test_name_server import admin
 from tools.common.local_broker import LocalBroker
 
@@ -46,12 +45,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
     await_that(condition, "what is awaited here", SECONDS, pause=0.05)
 
 
-def table_of(store: Path, name: str) -> Any:
-    return json_files.read(store / "config" / name)
-
-
 def has_topic(store: Path, topic: str) -> Callable[[], bool]:
-    return lambda: topic in table_of(store, "topics.json").get("topicConfigTable", {})
+    return lambda: topic in file_of(store, "topics.json").get("topicConfigTable", {})
 
 
 @pytest.mark.interop
@@ -89,7 +84,7 @@ def test_a_real_slave_takes_our_log_and_our_tables(version: str, tmp_path: Path)
         first = end - end % SEGMENT  # a new slave begins with the master's last segment
         written = b"".join(path.read_bytes() for path in sorted(log.iterdir()))
         assert slave.log_bytes(first, end, SEGMENT) == written[first:end]
-        ours_said, theirs = table_of(ours.store, "topics.json"), table_of(slave.store, "topics.json")
+        ours_said, theirs = file_of(ours.store, "topics.json"), file_of(slave.store, "topics.json")
         assert theirs["topicConfigTable"]["made"] == ours_said["topicConfigTable"]["made"]
 
 
@@ -115,7 +110,7 @@ def check_slave(slave: LocalBroker, last_offset: int) -> None:
     board = board_of(slave)
     wait_until(board.max_physical_offset, lambda reached: reached > last_offset, SECONDS * 1000)
     wait_for(has_topic(slave.store, "theirs"))
-    wait_for(lambda: table_of(slave.store, "consumerOffset.json").get("offsetTable", {}).get("theirs@g") == {2: 7})
-    wait_for(lambda: "g" in table_of(slave.store, "subscriptionGroup.json").get("subscriptionGroupTable", {}))
+    wait_for(lambda: file_of(slave.store, "consumerOffset.json").get("offsetTable", {}).get("theirs@g") == {2: 7})
+    wait_for(lambda: "g" in file_of(slave.store, "subscriptionGroup.json").get("subscriptionGroupTable", {}))
     found = messages_of(slave.store, board.max_physical_offset.read())
     assert len([message for message in found if message.topic == "theirs"]) == 200
