@@ -109,6 +109,8 @@ class Play:
             node.cut_off_until_ms = 0
             if not node.is_running:
                 cluster.start(node)
+            if node.misled_until_ms and node.receiver is not None and node.receiver.link is not None:
+                node.receiver.link.reset()  # what it follows may be no master, and say that their logs differ
             node.misled_until_ms = 0
         for node in cluster.slaves:  # an operator has compared them
             if self.referee.may_follow(node, cluster.leader):
