@@ -143,7 +143,7 @@ class Plain(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Of these modules."""
+        """Return how to load a module of the protocol or of the shells; None for every other module."""
         if not fullname.startswith(PLAIN):
             return None
         return importlib.util.spec_from_loader(fullname, self, origin=str(ROOT / f"{fullname.replace('.', '/')}.py"))

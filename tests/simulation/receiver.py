@@ -130,7 +130,7 @@ class Slave(Actor):
         self.wake()
 
     def close(self, *, silently: bool) -> None:
-        """The broker is killed, and its master is told by the system, or without power, and it is not."""
+        """End the broker. After a kill the system tells the master; after a power cut (`silently`) nobody does."""
         self.is_gone = self._flusher.is_gone = self._keeper.is_gone = True
         if self.link is not None and silently:
             self.link.die()

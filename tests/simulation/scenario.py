@@ -58,7 +58,7 @@ class Play:
 
     def run(self) -> Outcome:
         """All of it. Raises Failed."""
-        logging.disable(logging.CRITICAL)  # each hang-up is told in the lines of the play
+        logging.disable(logging.CRITICAL)  # the play's own lines report each hang-up
         try:
             self._put()
             self._fault()

@@ -88,7 +88,7 @@ main()
 
 
 def test_sources_without_a_version_serve_too(small: SmallStore) -> None:
-    """As on a host that has the packages on PYTHONPATH, and no pyproject.toml beside them."""
+    """A host may have the packages on PYTHONPATH without the pyproject.toml that states the version."""
     command = [sys.executable, "-c", WITHOUT_SETTINGS, str(small.root)]
     path = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=path) as process:
