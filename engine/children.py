@@ -15,10 +15,10 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from engine.board.cursors import FRONTS, SPARE_ROLES, Board, BrokerState
-from engine.board.failures import STUCK_MAX, Failures, exit_text, first_line, is_passing, needs_no_traceback
 from engine.role import Role, enter_child, run_role
 from engine.settings import cpus
+from engine.shared_memory.cursors import FRONTS, SPARE_ROLES, BrokerCounters, BrokerState
+from engine.shared_memory.failures import STUCK_MAX, Failures, exit_text, first_line, is_passing, needs_no_traceback
 from ipc import descriptors, waiting
 from ipc.clock import monotonic_ms
 from ipc.counters import Cursor
@@ -58,11 +58,13 @@ class Child:
 class Children:
     """All roles of one broker. Only its supervisor has one."""
 
-    def __init__(self, board: Board, failures: Failures, cpus: str, clock_ms: Callable[[], int] | None = None) -> None:
-        self._board, self._failures, self._cpus = board, failures, cpus
+    def __init__(
+        self, counters: BrokerCounters, failures: Failures, cpus: str, clock_ms: Callable[[], int] | None = None
+    ) -> None:
+        self._counters, self._failures, self._cpus = counters, failures, cpus
         self._clock_ms = clock_ms or monotonic_ms
         self._all: list[Child] = []
-        self._progress = _progress_of(board)
+        self._progress = _progress_of(counters)
 
     def add(self, name: str, open_role: Callable[[], Role]) -> None:
         """Add a role, which `start_all` starts."""
@@ -83,7 +85,7 @@ class Children:
 
     def have_turned(self) -> bool:
         """Whether each of those without which not all are served has what it works with, and has begun to work."""
-        return all(self._board.heartbeats[one.name].read() for one in self._needed())
+        return all(self._counters.heartbeats[one.name].read() for one in self._needed())
 
     def _needed(self) -> list[Child]:
         return [one for one in self._all if one.name not in SPARE_ROLES]
@@ -109,7 +111,7 @@ class Children:
                 continue
             now_ms = self._clock_ms()
             if child.pidfd < 0 and not child.is_given_up and now_ms >= child.start_at_ms:
-                waiting.add(self._board.restarts[child.name], 1)
+                waiting.add(self._counters.restarts[child.name], 1)
                 self._fork(child)
             if child.deaths:
                 self._forget(child, now_ms)
@@ -125,7 +127,7 @@ class Children:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         child.pid, child.pidfd, child.started_ms = pid, os.pidfd_open(pid), self._clock_ms()
-        waiting.publish(self._board.pids[child.name], pid)
+        waiting.publish(self._counters.pids[child.name], pid)
 
     def _run(self, child: Child, parent: int) -> int:
         """Do all that a forked child does; return its exit code."""
@@ -135,7 +137,7 @@ class Children:
             cpus.ask_for_short_slices(child.name)
             role = child.open_role()
             log.debug("%s serves", child.name)
-            run_role(role, self._board.heartbeats[child.name], stopping)
+            run_role(role, self._counters.heartbeats[child.name], stopping)
             log.debug("%s has ended", child.name)
             return 0
         except BaseException as error:
@@ -158,9 +160,9 @@ class Children:
         is_same = reached == child.reached and now_ms - child.started_ms < DEATHS_WINDOW_MS
         child.same_place = (child.same_place + 1 if is_same else 1) if by_itself else child.same_place * is_same
         child.reached = reached
-        waiting.publish(self._board.pids[child.name], 0)
-        waiting.publish(self._board.stuck[child.name], 0 if passes else child.same_place)
-        waiting.publish(self._board.deaths[child.name], self._lately(child, now_ms))
+        waiting.publish(self._counters.pids[child.name], 0)
+        waiting.publish(self._counters.stuck[child.name], 0 if passes else child.same_place)
+        waiting.publish(self._counters.deaths[child.name], self._lately(child, now_ms))
         if child.same_place >= STUCK_MAX and by_itself and not passes:
             self._give_up(child)
             return
@@ -169,15 +171,15 @@ class Children:
             back_off_ms = STUCK_BACK_OFF_MS
         child.start_at_ms = now_ms + back_off_ms
         why = self._failures.text_of(child.name) if by_itself else how
-        if self._board.broker_state.read() != BrokerState.STARTING:  # else the start is refused, with the same words
+        if self._counters.broker_state.read() != BrokerState.STARTING:  # else the start is refused, with the same words
             log.warning("%s ended: %s; restarting it in %d ms", child.name, why, back_off_ms)
 
     def _give_up(self, child: Child) -> None:
         child.is_given_up = True
         if child.name == "flusher":  # nothing is brought to disk any more, so nothing may be acknowledged
-            waiting.publish(self._board.flush_errno, self._board.flush_errno.read() or errno.EIO)
-            waiting.ring(self._board.ack_bell)
-        waiting.publish(self._board.given_up[child.name], 1)
+            waiting.publish(self._counters.flush_errno, self._counters.flush_errno.read() or errno.EIO)
+            waiting.ring(self._counters.ack_bell)
+        waiting.publish(self._counters.given_up[child.name], 1)
         log.critical(
             "%s died %d times at the same place and will not be restarted: %s; see `slipstream status STORE`",
             child.name,
@@ -187,12 +189,12 @@ class Children:
 
     def _forget(self, child: Child, now_ms: int) -> None:
         """Deaths of long ago; and all that were at one place, once its cursors have left that."""
-        waiting.note(self._board.deaths[child.name], self._lately(child, now_ms))
+        waiting.note(self._counters.deaths[child.name], self._lately(child, now_ms))
         if child.same_place and not child.is_given_up and child.pidfd >= 0:
             is_old = now_ms - child.started_ms >= DEATHS_WINDOW_MS
             if is_old or (self._progress[child.name] and self._reached(child) != child.reached):
                 child.same_place = 0
-                waiting.publish(self._board.stuck[child.name], 0)
+                waiting.publish(self._counters.stuck[child.name], 0)
 
     def _reached(self, child: Child) -> tuple[int, ...]:
         return tuple(cursor.read() for cursor in self._progress[child.name])
@@ -229,7 +231,7 @@ class Children:
 
     def _await_end(self, child: Child) -> bool:
         """Whether it ends before it stands still for too long."""
-        heartbeat = self._board.heartbeats[child.name]
+        heartbeat = self._counters.heartbeats[child.name]
         seen, looked_ms, still_ms = heartbeat.read(), self._clock_ms(), 0
         while not descriptors.await_readable(child.pidfd, timeout_ms=STOP_POLL_MS):
             beat, now_ms = heartbeat.read(), self._clock_ms()
@@ -247,17 +249,17 @@ class Children:
                 _reap(child)
 
 
-def _progress_of(board: Board) -> dict[str, tuple[Cursor, ...]]:
+def _progress_of(counters: BrokerCounters) -> dict[str, tuple[Cursor, ...]]:
     """The cursors that a role moves by its work; none where its work is to answer others."""
     return {
-        "writer": (board.max_physical_offset, board.put_refused),
-        "receiver": (board.max_physical_offset,),
-        "allocator": (board.allocated_offset,),
-        "flusher": (board.flushed_offset,),
-        "dispatcher": (board.reput_from_offset,),
-        "group_transfer": (board.confirm_offset,),
-        "housekeeper": (board.min_physical_offset,),
-        "sidecar": (board.sidecar.done_offset,),
+        "writer": (counters.max_physical_offset, counters.put_refused),
+        "receiver": (counters.max_physical_offset,),
+        "allocator": (counters.allocated_offset,),
+        "flusher": (counters.flushed_offset,),
+        "dispatcher": (counters.reput_from_offset,),
+        "group_transfer": (counters.confirm_offset,),
+        "housekeeper": (counters.min_physical_offset,),
+        "sidecar": (counters.sidecar.done_offset,),
         "ha_listener": (),
         "clients": (),
         **dict.fromkeys((*FRONTS, "delay", "transactions"), ()),

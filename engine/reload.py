@@ -11,12 +11,12 @@ from dataclasses import replace
 from types import FrameType
 from typing import NamedTuple
 
-from engine.board import live_settings
-from engine.board.cursors import Board
-from engine.board.region_directory import settings_request
 from engine.settings.config import BrokerConfig, ConfigError, load
 from engine.settings.keys import KEYS
 from engine.settings.read_again import outcome, tell_warnings
+from engine.shared_memory import live_settings
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.region_directory import settings_request
 from ipc.clock import monotonic_ms
 
 log = logging.getLogger("slipstream")
@@ -28,7 +28,7 @@ LIVE = {key.name: key.field for key in live_settings.KEYS.values()}
 class _Asked(NamedTuple):
     """A change that the clients role has not made yet."""
 
-    board: Board
+    counters: BrokerCounters
     before: dict[str, str]
     restart: list[str]
     until_ms: int
@@ -53,17 +53,17 @@ class Reload:
         """Whether `turn` is to be called."""
         return self._is_wanted or self._asked is not None
 
-    def turn(self, board: Board, of_file: BrokerConfig, *, has_clients: bool) -> BrokerConfig:
+    def turn(self, counters: BrokerCounters, of_file: BrokerConfig, *, has_clients: bool) -> BrokerConfig:
         """Read the file when that is wanted, see what became of it; the settings that the broker's next role has."""
         if self._asked is not None:
-            self._follow(self._asked, board)
+            self._follow(self._asked, counters)
         elif self._is_wanted:
             self._is_wanted = False
             self._begun()
-            return self._read(board, of_file, has_clients=has_clients)
+            return self._read(counters, of_file, has_clients=has_clients)
         return of_file
 
-    def _read(self, board: Board, of_file: BrokerConfig, *, has_clients: bool) -> BrokerConfig:
+    def _read(self, counters: BrokerCounters, of_file: BrokerConfig, *, has_clients: bool) -> BrokerConfig:
         try:
             wanted, warnings = load(self.file)
         except ConfigError as error:
@@ -74,17 +74,17 @@ class Reload:
             for key in KEYS
             if key.name not in LIVE and getattr(wanted, key.field) != getattr(of_file, key.field)
         ]
-        asked = _Asked(board, live_settings.texts(board), restart, monotonic_ms() + TAKEN_WITHIN_MS)
+        asked = _Asked(counters, live_settings.texts(counters), restart, monotonic_ms() + TAKEN_WITHIN_MS)
         words = live_settings.words(wanted)
         if has_clients:
             try:
-                settings_request.write(board.directory, words)
+                settings_request.write(counters.directory, words)
             except OSError as error:
                 return self._refuse(f"the clients role cannot be reached: {error.strerror}", of_file)
         else:
-            live_settings.change(board, words)
+            live_settings.change(counters, words)
         self._asked = asked
-        self._follow(asked, board)
+        self._follow(asked, counters)
         return _with_live(of_file, wanted)
 
     def live(self, of_file: BrokerConfig) -> BrokerConfig:
@@ -100,12 +100,12 @@ class Reload:
         self._ended("nothing was changed: " + why)
         return of_file
 
-    def _follow(self, asked: _Asked, board: Board) -> None:
-        if asked.board is not board:  # another role has begun, with what the file says
+    def _follow(self, asked: _Asked, counters: BrokerCounters) -> None:
+        if asked.counters is not counters:  # another role has begun, with what the file says
             self._asked = None
             self._ended(f"{self.file} was read again")
-        elif not settings_request.is_pending(board.directory):
-            before, now = asked.before, live_settings.texts(board)
+        elif not settings_request.is_pending(counters.directory):
+            before, now = asked.before, live_settings.texts(counters)
             applied = [f"{name}={now[name]} (it was {before[name]})" for name in now if now[name] != before[name]]
             self._end(outcome(self.file, applied, asked.restart))
         elif monotonic_ms() >= asked.until_ms:

@@ -1,8 +1,8 @@
 """When a broker's role changes while its file stays as it is, and to what: asked for, heard of, or found at its start.
 
 The supervisor asks. What an operator or another broker wants comes as a request beside the regions; who else is a
-master is asked when a master starts, and while it runs by `engine.remoting.desks.rivals`. The store's file of epochs
-remembers it; only the supervisor writes that file while no receiver runs.
+master is asked when a master starts, and while it runs by `engine.remoting.processors.rivals`. The store's file of
+epochs remembers it; only the supervisor writes that file while no receiver runs.
 """
 
 from __future__ import annotations
@@ -11,10 +11,6 @@ import logging
 from collections.abc import Collection
 from contextlib import suppress
 
-from engine.board import live_settings
-from engine.board.cursors import Board, Reign
-from engine.board.region_directory import role_request
-from engine.board.region_directory.role_request import RoleRequest
 from engine.errors import StartRefused
 from engine.net import tls
 from engine.protocol.ha.reign import Standing, Verdict
@@ -23,6 +19,10 @@ from engine.remoting.peers import fencing
 from engine.remoting.peers.fencing import Circle
 from engine.settings import role_now
 from engine.settings.config import BrokerConfig, BrokerRole
+from engine.shared_memory import live_settings
+from engine.shared_memory.cursors import BrokerCounters, Reign
+from engine.shared_memory.region_directory import role_request
+from engine.shared_memory.region_directory.role_request import RoleRequest
 from ipc import waiting
 from ipc.clock import wall_ms
 from store.files import room
@@ -120,15 +120,15 @@ class RoleChange:
             why = f"its master {living} is running, and both would accept messages"
             raise StartRefused("slipstream promote", why, remedy)
 
-    def publish(self, board: Board, config: BrokerConfig, only: Collection[str]) -> None:
+    def publish(self, counters: BrokerCounters, config: BrokerConfig, only: Collection[str]) -> None:
         """Publish the settings that change at run time, as the file has them.
 
         A promoted master takes no message before its clients role has asked who else is one, where that can be asked.
         """
-        live_settings.publish(board, config)
+        live_settings.publish(counters, config)
         if self._asks_first and (not only or "clients" in only):
-            waiting.publish(board.reign, Reign.ASKS)
-            waiting.publish(board.broker_permission, config.broker_permission & ~PERM_WRITE)
+            waiting.publish(counters.reign, Reign.ASKS)
+            waiting.publish(counters.broker_permission, config.broker_permission & ~PERM_WRITE)
 
     def _tell_slave(self, config: BrokerConfig, known: Epochs) -> None:
         """Log why a master by its file is a slave. Raises StartRefused at a start without a master to follow.
@@ -151,14 +151,16 @@ class RoleChange:
             raise StartRefused(what, f"this broker may not be a master: {why}", remedy)
         log.warning("starts as a slave (id %d), although its file says master: %s", config.broker_id, why)
 
-    def is_asked(self, board: Board) -> bool:
+    def is_asked(self, counters: BrokerCounters) -> bool:
         """Whether another role is wanted of the one that runs: by a request, or a slave knows a newer master."""
-        return (role_request.is_there(board.directory) and self._has_room(board)) or self._is_outdated_by(board) > 0
+        return (role_request.is_there(counters.directory) and self._has_room(counters)) or self._is_outdated_by(
+            counters
+        ) > 0
 
-    def _has_room(self, board: Board) -> bool:
+    def _has_room(self, counters: BrokerCounters) -> bool:
         """Whether the disk has room for what the end of one role and the start of another write, before anything is
         stopped for it; else the request is refused, and the broker goes on. A proved fence is obeyed all the same."""
-        request = role_request.read(board.directory)
+        request = role_request.read(counters.directory)
         if request is None or request.is_proved:
             return True
         try:
@@ -166,18 +168,18 @@ class RoleChange:
         except OSError as error:
             why = f"the disk has no room for the files of a role change ({error.strerror})"
             log.error("%s: the role was not changed: %s", self._root, why)
-            role_request.refuse(board.directory, why)
+            role_request.refuse(counters.directory, why)
             return False
         return True
 
-    def _is_outdated_by(self, board: Board) -> int:
+    def _is_outdated_by(self, counters: BrokerCounters) -> int:
         """The epoch of a newer master that a slave of this one has proved; 0 without one, and for a slave of slaves."""
-        newer = board.fenced_by_epoch.read()
+        newer = counters.fenced_by_epoch.read()
         return newer if self._is_master and newer > self._epoch else 0
 
-    def take(self, board: Board) -> RoleRequest | None:
+    def take(self, counters: BrokerCounters) -> RoleRequest | None:
         """Take the wanted change, once the role before it has stopped; write down what must not be forgotten."""
-        request, newer = role_request.read(board.directory), self._is_outdated_by(board)
+        request, newer = role_request.read(counters.directory), self._is_outdated_by(counters)
         if request is None and newer:
             request = RoleRequest(to_master=False, epoch=newer)
         self._has_served = True

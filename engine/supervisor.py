@@ -17,16 +17,6 @@ from functools import partial
 from pathlib import Path
 
 from engine import store_opening
-from engine.board.cursors import FRONTS, SPARE_ROLES, Board, BrokerState, Serving
-from engine.board.delay_table import DelayTable
-from engine.board.failures import Failures, errno_text
-from engine.board.latencies import create_latencies
-from engine.board.put_samples import Sampler
-from engine.board.queue_ends import QueueEnds
-from engine.board.queue_table import QueueTable
-from engine.board.region_directory import dead_run, regions
-from engine.board.region_directory.role_request import ROLE_SIGNAL
-from engine.board.topic_table import TopicTable
 from engine.children import Children
 from engine.errors import StartRefused, StopIncomplete
 from engine.front import front
@@ -41,6 +31,16 @@ from engine.role_change import RoleChange
 from engine.services import delay, transactions
 from engine.settings.config import BrokerConfig, BrokerRole
 from engine.settings.store_parts import index_of, kinds_of
+from engine.shared_memory.cursors import FRONTS, SPARE_ROLES, BrokerCounters, BrokerState, Serving
+from engine.shared_memory.delay_table import DelayTable
+from engine.shared_memory.failures import Failures, errno_text
+from engine.shared_memory.latencies import create_latencies
+from engine.shared_memory.put_samples import Sampler
+from engine.shared_memory.queue_ends import QueueEnds
+from engine.shared_memory.queue_table import QueueTable
+from engine.shared_memory.region_directory import dead_run, regions
+from engine.shared_memory.region_directory.role_request import ROLE_SIGNAL
+from engine.shared_memory.topic_table import TopicTable
 from engine.writer import writer
 from engine.writer.journal import create_journal
 from engine.writer.topic_keeper import TopicKeeper
@@ -81,7 +81,7 @@ STOP_ORDER = (
     "flusher",
     "allocator",
 )
-OpenSidecar = Callable[[BrokerConfig, Board], Role]
+OpenSidecar = Callable[[BrokerConfig, BrokerCounters], Role]
 HOLD_NOTHING = ("ha_listener", "group_transfer", *SPARE_ROLES)  # whose end loses nothing, however it comes
 
 
@@ -102,7 +102,7 @@ class Supervisor:
         self._bells: exchange.Bells | None = None
         self._stop, self._is_warm = StopFlag(), False
         self._children: Children | None = None
-        self._board: Board | None = None
+        self._counters: BrokerCounters | None = None
         self._failures: Failures | None = None
         self._sampler: Sampler | None = None
         self._tls: tls.BrokerTls | None = None
@@ -146,11 +146,11 @@ class Supervisor:
         self._start(children, wake_read)
         if on_ready is not None and not self._stop():
             on_ready()
-        while not self._stop() and not self._change.is_asked(self._running_board()):
+        while not self._stop() and not self._change.is_asked(self._running_counters()):
             self._turn(wake_read, POLL_RESTED_MS if self._rests() else POLL_MS)
             self._look_at_file()
         ended = self._shut_down()
-        if self._stop() or (wanted := self._change.take(self._running_board())) is None:
+        if self._stop() or (wanted := self._change.take(self._running_counters())) is None:
             return ended
         if self._reload is not None:
             self._change.of_file = self._reload.live(self._change.of_file)
@@ -162,7 +162,7 @@ class Supervisor:
         if self._children is not None:
             self._children.kill_all()
         self._remove_regions()
-        self._children, self._board, self._failures, self._sampler, self._regions = None, None, None, None, None
+        self._children, self._counters, self._failures, self._sampler, self._regions = None, None, None, None, None
 
     # start
 
@@ -197,7 +197,7 @@ class Supervisor:
         self._keep_topics(recovered.queue_offsets)
         flushed_mark.begin(self._directory, recovered.max_physical_offset)
         self._make_regions(recovered)
-        into = self._running_board().directory
+        into = self._running_counters().directory
         if before is None or not dead_run.hand_on(before, recovered.max_physical_offset, into):
             file_io.unlink(self._directory.pointer)  # a killed broker's: the mark tells of this run now
         if not (self._is_warm or is_carried()):
@@ -205,7 +205,7 @@ class Supervisor:
 
             warm_up(self._config)
         self._is_warm = True  # whatever role comes next: all of them are loaded
-        return Children(self._running_board(), self._failures_there(), self._config.affinity)
+        return Children(self._running_counters(), self._failures_there(), self._config.affinity)
 
     def _start(self, children: Children, wake_read: int) -> None:
         self._directory.mark_running()
@@ -218,11 +218,11 @@ class Supervisor:
             children.start_all()
         if not self._only or "ha_listener" in self._only:
             self._await_ready(wake_read)
-        board = self._running_board()
-        waiting.publish(board.broker_state, BrokerState.RUNNING)
-        self._directory.write_pointer(regions.pointer(self._config, board.directory, board.ha_listen_port.read()))
+        counters = self._running_counters()
+        waiting.publish(counters.broker_state, BrokerState.RUNNING)
+        self._directory.write_pointer(regions.pointer(self._config, counters.directory, counters.ha_listen_port.read()))
         starting.remove(self._directory.root)
-        regions.remove_leftovers(self._config, board.directory)  # the next start finds us
+        regions.remove_leftovers(self._config, counters.directory)  # the next start finds us
 
     def _keep_topics(self, queues: Iterable[tuple[str, int]]) -> None:
         """A slave's topics, and what a killed writer did not come to."""
@@ -232,23 +232,23 @@ class Supervisor:
 
     def _make_regions(self, recovered: Recovered) -> None:
         directory = self._regions = regions.create(self._config)
-        board = self._board = Board.create(directory / COUNTERS_FILE)
-        waiting.publish(board.broker_state, BrokerState.STARTING)
+        counters = self._counters = BrokerCounters.create(directory / COUNTERS_FILE)
+        waiting.publish(counters.broker_state, BrokerState.STARTING)
         end = recovered.max_physical_offset
         # An empty slave does not know yet where its master's log starts; -1: no segment is asked for.
         unknown = self._config.broker_role is BrokerRole.SLAVE and recovered.min_physical_offset == end == 0
         for cursor, offset in (
-            (board.min_physical_offset, recovered.min_physical_offset),
-            (board.max_physical_offset, end),
-            (board.flushed_offset, end),
-            (board.reput_from_offset, recovered.reput_from_offset),
-            (board.segment_request_offset, -1 if unknown else end),
-            (board.recovered_offset, end),
-            (board.own_broker_id, self._change.of_file.broker_id),
+            (counters.min_physical_offset, recovered.min_physical_offset),
+            (counters.max_physical_offset, end),
+            (counters.flushed_offset, end),
+            (counters.reput_from_offset, recovered.reput_from_offset),
+            (counters.segment_request_offset, -1 if unknown else end),
+            (counters.recovered_offset, end),
+            (counters.own_broker_id, self._change.of_file.broker_id),
         ):
             waiting.publish(cursor, offset)
-        self._change.publish(board, self._config, self._only)
-        log_lines.THRESHOLD.set(self._config.log_level, board.log_level.read)
+        self._change.publish(counters, self._config, self._only)
+        log_lines.THRESHOLD.set(self._config.log_level, counters.log_level.read)
         self._failures = Failures.create(directory)
         TopicTable.create(directory)
         QueueEnds.create(directory, recovered.queue_offsets).close()
@@ -256,7 +256,7 @@ class Supervisor:
         self._bells = exchange.Bells.make(self._config.front_processes)
         create_latencies(directory, self._config.rings)
         is_slave = self._config.broker_role is BrokerRole.SLAVE
-        self._sampler = Sampler(directory, board, monotonic_ms(), wall_ms(), is_slave=is_slave)
+        self._sampler = Sampler(directory, counters, monotonic_ms(), wall_ms(), is_slave=is_slave)
         if not is_slave:
             QueueTable.create(directory, recovered.queue_offsets).close()
             create_journal(directory, self._config.rings, end)
@@ -264,35 +264,35 @@ class Supervisor:
             DelayTable.create(directory, len(levels_ms(self._config.message_delay_level)))
 
     def _roles(self) -> list[tuple[str, Callable[[], Role]]]:
-        config, board = self._config, self._running_board()
-        directory, is_slave = board.directory, config.broker_role is BrokerRole.SLAVE
-        open_dispatcher = partial(dispatcher.open_role, config, board, directory)
+        config, counters = self._config, self._running_counters()
+        directory, is_slave = counters.directory, config.broker_role is BrokerRole.SLAVE
+        open_dispatcher = partial(dispatcher.open_role, config, counters, directory)
         shared: list[tuple[str, Callable[[], Role]]] = [
-            ("housekeeper", partial(housekeeper.open_role, config, board)),
-            ("allocator", partial(allocator.open_role, config, board)),
-            ("flusher", partial(flusher.open_role, config, board)),
+            ("housekeeper", partial(housekeeper.open_role, config, counters)),
+            ("allocator", partial(allocator.open_role, config, counters)),
+            ("flusher", partial(flusher.open_role, config, counters)),
             ("dispatcher", partial(_yielding, open_dispatcher) if is_slave else open_dispatcher),
         ]
         if is_slave:
-            shared.append(("receiver", partial(receiver.open_role, config, board, self._tls)))
+            shared.append(("receiver", partial(receiver.open_role, config, counters, self._tls)))
         else:
-            shared.append(("group_transfer", partial(group_transfer.open_role, config, board)))
-            shared.append(("writer", partial(writer.open_role, config, board, directory)))
+            shared.append(("group_transfer", partial(group_transfer.open_role, config, counters)))
+            shared.append(("writer", partial(writer.open_role, config, counters, directory)))
         bells = self._bells
         assert bells is not None
         file = self._reload.file if self._reload is not None else ""
         end = self._change.tables_from, file, self._change.asking_id
-        shared.append(("clients", partial(clients.open_role, config, board, bells, self._tls, *end)))
+        shared.append(("clients", partial(clients.open_role, config, counters, bells, self._tls, *end)))
         for number in range(config.front_processes):
-            shared.append((f"front.{number}", partial(front.open_role, config, board, number, bells, self._tls)))
+            shared.append((f"front.{number}", partial(front.open_role, config, counters, number, bells, self._tls)))
         if not is_slave:
             promoted = bool(self._change.tables_from)
-            shared.append(("delay", partial(delay.open_role, config, board, has_predecessor=promoted)))
-            shared.append(("transactions", partial(transactions.open_role, config, board, bells)))
+            shared.append(("delay", partial(delay.open_role, config, counters, has_predecessor=promoted)))
+            shared.append(("transactions", partial(transactions.open_role, config, counters, bells)))
         failures = self._failures_there()
-        open_listener = partial(ha_listener.open_role, config, board, failures, sender.open_role, self._tls)
+        open_listener = partial(ha_listener.open_role, config, counters, failures, sender.open_role, self._tls)
         if config.columnar_sidecar and self._sidecar is not None:
-            shared.append(("sidecar", partial(self._sidecar, config, board)))
+            shared.append(("sidecar", partial(self._sidecar, config, counters)))
         return [*shared, ("ha_listener", open_listener)]
 
     def _chosen_roles(self) -> list[tuple[str, Callable[[], Role]]]:
@@ -306,9 +306,13 @@ class Supervisor:
     def _await_ready(self, wake_read: int) -> None:
         """Until the HA port is bound, so that the ready line can name it, and clients are served. Raises StartRefused
         where a role cannot: for the HA port, or for want of shared memory."""
-        board, children, deadline_ms = self._running_board(), self._children_there(), monotonic_ms() + READY_DEADLINE_MS
+        counters, children, deadline_ms = (
+            self._running_counters(),
+            self._children_there(),
+            monotonic_ms() + READY_DEADLINE_MS,
+        )
         while not self._stop():
-            is_bound, is_late = board.ha_listen_port.read() > 0, monotonic_ms() > deadline_ms
+            is_bound, is_late = counters.ha_listen_port.read() > 0, monotonic_ms() > deadline_ms
             for role, error in children.failed(START_DEATHS_MAX):
                 if not is_bound or error.startswith(RegionNoSpace.code):
                     raise StartRefused(role, error, f"it died {START_DEATHS_MAX} times")
@@ -323,7 +327,7 @@ class Supervisor:
         """Whether a role has not turned yet, or clients are not served by all fronts, at both ports. What has another
         program's port, or dies again and again, does not keep the log from its work."""
         wanted = Serving.ALL if not self._only or "clients" in self._only else Serving.PORTS
-        fronts = enumerate(self._running_board().fronts[: self._config.front_processes])
+        fronts = enumerate(self._running_counters().fronts[: self._config.front_processes])
         begun = [words for number, words in fronts if not self._only or f"front.{number}" in self._only]
         are_serving = all(words.serving.read() >= wanted or words.listen_errno.read() for words in begun)
         children = self._children_there()
@@ -354,23 +358,23 @@ class Supervisor:
         if self._reload is not None and self._reload.has_work:
             has_clients = any(child.name == "clients" and not child.is_given_up for child in self._children_there())
             known = self._change.of_file
-            self._change.of_file = self._reload.turn(self._running_board(), known, has_clients=has_clients)
+            self._change.of_file = self._reload.turn(self._running_counters(), known, has_clients=has_clients)
 
     # stop
 
     def _shut_down(self) -> int:
         """Stop in order. Raises StopIncomplete when something was lost, or may have been."""
-        board = self._running_board()
-        waiting.publish(board.broker_state, BrokerState.STOPPING)
+        counters = self._running_counters()
+        waiting.publish(counters.broker_state, BrokerState.STOPPING)
         outcomes = {name: self._children_there().stop(name) for name in STOP_ORDER}
         wrong = [what for name, what in outcomes.items() if what and name not in HOLD_NOTHING]
         self._keep_topics(queue[:2] for queue in queue_directories(self._directory.consumequeue))
-        end, flushed = board.max_physical_offset.read(), board.flushed_offset.read()
-        if number := board.flush_errno.read():
+        end, flushed = counters.max_physical_offset.read(), counters.flushed_offset.read()
+        if number := counters.flush_errno.read():
             wrong.append(f"the disk failed ({errno_text(number)})")
         if flushed < end:
             wrong.append(f"the log is on disk only up to offset {flushed}; it ends at {end}")
-        if not wrong and board.reput_from_offset.read() == end:
+        if not wrong and counters.reput_from_offset.read() == end:
             self._directory.mark_stopped()
         if wrong:
             raise StopIncomplete(str(self._directory.root), wrong)
@@ -398,9 +402,9 @@ class Supervisor:
             self._bells.close()
             self._bells = None
 
-    def _running_board(self) -> Board:
-        assert self._board is not None
-        return self._board
+    def _running_counters(self) -> BrokerCounters:
+        assert self._counters is not None
+        return self._counters
 
     def _failures_there(self) -> Failures:
         assert self._failures is not None

@@ -17,11 +17,6 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from engine.board.cursors import Board, BrokerState
-from engine.board.latencies import Clock, create_latencies
-from engine.board.queue_ends import QueueEnds, await_more
-from engine.board.queue_table import QueueTable
-from engine.board.topic_table import TopicTable
 from engine.front.connections.bridge import Bridge
 from engine.front.connections.log_body_kernel import send_range
 from engine.front.connections.near_wait import await_reached
@@ -45,6 +40,11 @@ from engine.rings.payload import COMPOSED, payload_of
 from engine.services import deliver_kernel
 from engine.services.deliver_kernel import COLUMNS
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters, BrokerState
+from engine.shared_memory.latencies import Clock, create_latencies
+from engine.shared_memory.queue_ends import QueueEnds, await_more
+from engine.shared_memory.queue_table import QueueTable
+from engine.shared_memory.topic_table import TopicTable
 from engine.writer import drain_kernel, writer
 from engine.writer.journal import create_journal
 from ipc import ring, waiting
@@ -88,7 +88,7 @@ class _Miniature:
             producers_max=PRODUCERS,
         )
         self.config.store_path_commit_log.mkdir(parents=True)
-        self.board = Board.create(root / COUNTERS_FILE)
+        self.counters = BrokerCounters.create(root / COUNTERS_FILE)
         QueueTable.create(root, {}).close()
         TopicTable.create(root)
         QueueEnds.create(root, {}).close()
@@ -117,19 +117,19 @@ class _Miniature:
     @cached_property
     def outlet(self) -> ring.Outlet:
         """Where the ring's producer puts."""
-        return self.claimed.outlet(self.board.counters.words, self.board.writer_bell.index)
+        return self.claimed.outlet(self.counters.region.words, self.counters.writer_bell.index)
 
     @cached_property
     def writing(self) -> writer.Writer:
         """The writer, which has appended a message and a batch."""
-        making = allocator.open_role(self.config, self.board)
+        making = allocator.open_role(self.config, self.counters)
         self._closing.callback(making.close)
         making.do_work(monotonic_ms())
         slot = QueueTable.attach(self.root, writable=True).slot_of(SELF_TEST_TOPIC.encode(), 0)
         assert slot == 0
-        writing = writer.open_role(self.config, self.board, self.root)
+        writing = writer.open_role(self.config, self.counters, self.root)
         self._closing.callback(writing.close)
-        _put(self.board, self.outlet, Clock(self.root, 0))
+        _put(self.counters, self.outlet, Clock(self.root, 0))
         while writing.do_work(monotonic_ms()):
             pass
         writing.idle(0)
@@ -139,12 +139,12 @@ class _Miniature:
     def dispatched(self) -> int:
         """The end of the log, to which all is dispatched."""
         assert self.writing
-        dispatching = dispatcher.open_role(self.config, self.board, self.root)
+        dispatching = dispatcher.open_role(self.config, self.counters, self.root)
         self._closing.callback(dispatching.close)
         dispatching.do_work(monotonic_ms())
         dispatching.idle(0)
-        end = self.board.max_physical_offset.read()
-        assert self.board.reput_from_offset.read() == end > 0, "nothing was dispatched, so nothing of it is compiled"
+        end = self.counters.max_physical_offset.read()
+        assert self.counters.reput_from_offset.read() == end > 0, "nothing was dispatched, so nothing of it is compiled"
         return end
 
 
@@ -179,8 +179,8 @@ def by_two(work: Callable[..., Result]) -> tuple[Result, Result]:
 
 def _warm_pipeline(small: _Miniature) -> None:
     """A put of somebody who never waits."""
-    config, board, writing = small.config, small.board, small.writing
-    pipeline = Pipeline(config, board, puts_max=1, bytes_max=SEGMENT_BYTES, patience_ms=0)
+    config, counters, writing = small.config, small.counters, small.writing
+    pipeline = Pipeline(config, counters, puts_max=1, bytes_max=SEGMENT_BYTES, patience_ms=0)
     record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST)
     draft = Draft(topic=SELF_TEST_TOPIC, queue_id=0, pieces=(record,), record_bytes_max=SEGMENT_BYTES)
     pipeline.put(draft, waits=True, token=None)
@@ -188,11 +188,11 @@ def _warm_pipeline(small: _Miniature) -> None:
         while writing.do_work(monotonic_ms()):
             pass
         pipeline.collect()
-    pipeline_kernel.tell_first(pipeline.table, pipeline.state, pipeline.done, 0, Clock(board.directory, 0).words)
+    pipeline_kernel.tell_first(pipeline.table, pipeline.state, pipeline.done, 0, Clock(counters.directory, 0).words)
     pipeline_kernel.give_up(pipeline.table, pipeline.state, pipeline.done, 0, 0, 0)
-    Bridge(board.counters.words, board.max_physical_offset.index).close()
-    await_reached(board.counters.words, board.max_physical_offset.index, 0, 0, 0)
-    compiled_sends.warm_up(pipeline, board, Facts(policy=POLICIES[config.compat], store_host=LOCALHOST))
+    Bridge(counters.region.words, counters.max_physical_offset.index).close()
+    await_reached(counters.region.words, counters.max_physical_offset.index, 0, 0, 0)
+    compiled_sends.warm_up(pipeline, counters, Facts(policy=POLICIES[config.compat], store_host=LOCALHOST))
     pipeline.close()
 
 
@@ -209,11 +209,11 @@ def _warm_writer(_small: _Miniature) -> None:
 def _warm_pulls(small: _Miniature) -> None:
     """Compile what a front asks of a queue, of either kind."""
     assert small.dispatched
-    view, queue = LogView(small.config, small.board, corrects=True), (SELF_TEST_TOPIC, 0)
+    view, queue = LogView(small.config, small.counters, corrects=True), (SELF_TEST_TOPIC, 0)
     caught, ranges = view.catch(queue, 0, 1, EVERYTHING)
     assert caught.messages == len(ranges) == 1, "nothing can be pulled, so nothing of it is compiled"
     view.any_matched(queue, filter_of("a", None) or EVERYTHING, 0, 1)
-    compiled_pulls.warm_up(view, small.board)
+    compiled_pulls.warm_up(view, small.counters)
     batch_unit_of(np.zeros(1, np.uint8), 0, 1, 0)
     reading, writing = socket.socketpair()
     with reading, writing:
@@ -231,11 +231,11 @@ def _warm_delivery(small: _Miniature) -> None:
 
 def _warm_ends(small: _Miniature) -> None:
     """Compile what the delay role and the dispatcher sleep by."""
-    ends, none, board = QueueEnds.attach(small.root), np.zeros(0, np.int64), small.board
-    reput = board.reput_from_offset
+    ends, none, counters = QueueEnds.attach(small.root), np.zeros(0, np.int64), small.counters
+    reput = counters.reput_from_offset
     await_more(reput.words, int(reput.index), 0, ends.words, 0, none, none, 0)
     pace = np.zeros(len(dispatch_kernel.Pace), np.int64)
-    dispatch_kernel.await_growth(reput.words, int(board.max_physical_offset.index), int(reput.index), -1, pace, 0)
+    dispatch_kernel.await_growth(reput.words, int(counters.max_physical_offset.index), int(reput.index), -1, pace, 0)
     ends.close()
 
 
@@ -250,24 +250,24 @@ def _warm_index(_small: _Miniature) -> None:
 
 
 def _warm_replication(small: _Miniature) -> None:
-    run_replication_once(small.board)
+    run_replication_once(small.counters)
 
 
-def run_replication_once(board: Board) -> None:
+def run_replication_once(counters: BrokerCounters) -> None:
     """Run one turn of each loop between a master and a slave that say nothing."""
     now_ms, limits = monotonic_ms(), ConnectionLimits(SEGMENT_BYTES, SEGMENT_BYTES, 1000, 1000, 1000)
     connection = HaConnection(limits, FlowMonitor(now_ms), now_ms)
     client = HaClient(ClientLimits(SEGMENT_BYTES, 1000, 1000, 1000), 0)
     master, slave = socket.socketpair()
     with master, slave:
-        line = sender_kernel.line_of(board, 0, connection)
+        line = sender_kernel.line_of(counters, 0, connection)
         sender_kernel.transfer(line, limits, master.fileno(), now_ms, 1, 0)
-        following = receiver_kernel.line_of(board, client)
+        following = receiver_kernel.line_of(counters, client)
         receiver_kernel.receive(following, receiver_kernel.NO_SEGMENT, client.limits, slave.fileno(), now_ms, 1, 0)
         slave.shutdown(socket.SHUT_WR)
         sender_kernel.hear(line, master.fileno(), np.zeros(1, np.uint8), False, 0, 0)
-    words, places = board.counters.words, np.array([board.max_physical_offset.index])  # no slave's
-    bell, confirm = board.ack_bell.index, board.confirm_offset.index
+    words, places = counters.region.words, np.array([counters.max_physical_offset.index])  # no slave's
+    bell, confirm = counters.ack_bell.index, counters.confirm_offset.index
     group_transfer.follow_single_slave(words, places, bell, confirm, 0, 0, 0)
 
 
@@ -278,9 +278,9 @@ def _warm_waits(small: _Miniature) -> None:
     topics = TopicTable.attach(small.root)
     topics.totals()
     topics.close()
-    waiting.await_change(small.board.ack_bell, 0, 0)
-    waiting.publish(small.board.flushed_offset, 1)
-    waiting.raise_to(small.board.confirm_offset, 1)
+    waiting.await_change(small.counters.ack_bell, 0, 0)
+    waiting.publish(small.counters.flushed_offset, 1)
+    waiting.raise_to(small.counters.confirm_offset, 1)
 
 
 def _warm_recovery(small: _Miniature) -> None:
@@ -298,9 +298,9 @@ def _warm_verification(small: _Miniature) -> None:
     list(Verification(small.config.store_path_root_dir).findings())
 
 
-def _put(board: Board, outlet: ring.Outlet, clock: Clock) -> None:
-    waiting.publish(board.broker_state, BrokerState.RUNNING)
-    run_once(outlet, board, clock.words)
+def _put(counters: BrokerCounters, outlet: ring.Outlet, clock: Clock) -> None:
+    waiting.publish(counters.broker_state, BrokerState.RUNNING)
+    run_once(outlet, counters, clock.words)
     record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST)
     draft = Draft(topic=SELF_TEST_TOPIC, queue_id=0, pieces=(record * 2,), records=2, record_bytes_max=SEGMENT_BYTES)
     encode_kernel.put_payload(*outlet, as_bytes(payload_of(draft, lambda _queue: 0)), COMPOSED)

@@ -135,13 +135,13 @@ def _frame(
     given = {name: option_text(value) for name, value in options.items()}
     frame = None
     if placed:
-        from spark_bridge.placed import placed as placed_frame  # gRPC is for those who need it
+        from spark_bridge.preferred_hosts import preferring_frame  # gRPC is for those who need it
 
-        frame = placed_frame(spark, schema, parse_options(given | place_of(store)))
+        frame = preferring_frame(spark, schema, parse_options(given | place_of(store)))
     elif parse_row_options(given).side_files:
-        from spark_bridge.sealed.frame import sealed_frame
+        from spark_bridge.parquet_reads.frame import parquet_frame
 
-        frame = sealed_frame(spark, schema, parse_options(given | place_of(store)), where)
+        frame = parquet_frame(spark, schema, parse_options(given | place_of(store)), where)
         if frame is not None:
             return frame
     frame = _reader(spark, store, schema, options).load() if frame is None else frame

@@ -42,15 +42,15 @@ ROOMS = (
      " < reading < upkeep | put | manifest < verify < repair"),
     ("engine", "protocol.remoting < errors < protocol.access | protocol.ha | protocol.tables | protocol.store"
      " < protocol.naming | protocol.broker | protocol.clients | protocol.sending | protocol.pulling | protocol.services"
-     " < settings < board.clients < board < board.region_directory < net | rings | role"
-     " < figures | keeping | producer | replication | writer < figures.live"
-     " < remoting.loop | remoting.sockets < remoting.links | remoting.files | remoting.peers < remoting.desks"
-     " < remoting.desks.admin < remoting < services"
+     " < settings < shared_memory.clients < shared_memory < shared_memory.region_directory < net | rings | role"
+     " < monitoring | keeping | producer | replication | writer < monitoring.live"
+     " < remoting.loop | remoting.sockets < remoting.links | remoting.files | remoting.peers < remoting.processors"
+     " < remoting.processors.admin < remoting < services"
      " < front.frames < front.connections < front.sends | front.pulls < front"
      " < children | warm | role_change | store_opening | reload < supervisor"),
     ("spark_bridge", "registry < options | worker_process < split | user_errors | catalogue | java_home | spark_home"
      " < replica < records.formats < records < columnar < plan < stream | tables | sink < flight < flight.remote"
-     " < source < placed < sealed < driver | kernels < scanning < sql | lake < ."),
+     " < source < preferred_hosts < parquet_reads < driver | kernels < scanning < sql | lake < ."),
     ("tools", "common | dev.packaging < client < admin | kernels | log | run | show | dev.bench.bed < demo | doctor"
      " | replica | debug | top | dev.bench.works.reads | dev.bench.works < dev.bench | dev.cluster | web.state"
      " < web.views < web < . < dev.docs | dev.carried"),
@@ -95,7 +95,7 @@ UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError|placeholder
 # Nobody imports these: the command line finds them by name, people run or import them, Spark looks for them.
 ENTRIES = re.compile(
     r"(tools/.*|spark_bridge/flight/client|pyspark_slipstream|slipstream|.*/__init__|engine/warm"
-    r"|engine/board/counter_map)\.py"
+    r"|engine/shared_memory/counter_map)\.py"
 )
 
 

@@ -1,7 +1,7 @@
 """A front: owns clients' connections, serves sends and pulls, hands everything else to the clients role.
 
 Implements: NettyRemotingServer and its processors of sends and pulls (spec: remoting, 3 server behaviour)
-Publishes:  listen_port (front 0), its words of the board; `serving` as soon as it is so, a start waits for that
+Publishes:  listen_port (front 0), its counters; `serving` as soon as it is so, a start waits for that
 One event loop. Where there are several fronts, all listen at the same ports, and the kernel deals connections out. A
 port that cannot be bound is tried again: the log does not need it.
 
@@ -9,9 +9,9 @@ A client's send, call by call (modules of engine/front, where no other folder is
   compiled  connections/peer.py: buffer_updated, _take; here: take_compiled; sends/compiled_sends.py: take;
             sends/send_kernel.py: take_sends, _put or put_batch, _publish; take_sends then stores the ring's tail, which
             shows all of them to the writer
-  the rest  here: received; sends/sends.py: begin; sends/admission.py: SendDesk.admit, TopicChecks.check; back in
-            sends.py: _checked, _put; SendDesk.put; sends/puts.py: Puts.put; engine/producer/pipeline.py: put, _publish;
-            engine/rings/encode_kernel.py: put_payload
+  the rest  here: received; sends/sends.py: begin; sends/admission.py: SendProcessor.admit, TopicChecks.check; back in
+            sends.py: _checked, _put; SendProcessor.put; sends/puts.py: Puts.put; engine/producer/pipeline.py: put,
+            _publish; engine/rings/encode_kernel.py: put_payload
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine.board.cursors import Board, Serving, TlsOutcome
-from engine.figures.counted import NS_PER_MS
 from engine.front.connections.front_counts import FrontCounts
 from engine.front.connections.late_heartbeats import LateHeartbeats
 from engine.front.connections.pace import TURN_MS, Pace
@@ -37,6 +35,7 @@ from engine.front.connections.tables import Tables
 from engine.front.pulls.pulls import Pulls
 from engine.front.sends.compiled_sends import compiled_sends
 from engine.front.sends.sends import Sends
+from engine.monitoring.counted import NS_PER_MS
 from engine.net import tls
 from engine.net.listeners import bind_address
 from engine.net.log_lines import Seldom
@@ -50,6 +49,7 @@ from engine.remoting.links.exchange import Bells
 from engine.remoting.loop.role_loop import RoleLoop
 from engine.role import IDLE_MS_MAX
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters, Serving, TlsOutcome
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.compat import line_of
@@ -70,17 +70,17 @@ class Front:
     def __init__(
         self,
         config: BrokerConfig,
-        board: Board,
+        counters: BrokerCounters,
         number: int,
         bells: Bells,
         how: BrokerTls | None,
         services: Sequence[OpenService],
     ) -> None:
         self.name = f"front.{number}"
-        self._config, self._board, self._number = config, board, number
+        self._config, self._counters, self._number = config, counters, number
         self._turns = RoleLoop()
         self._loop, self._pace = self._turns.loop, Pace(self._wake)
-        self._words = board.fronts[number]
+        self._words = counters.fronts[number]
         rules = Rules(config.remoting_allow_list, config.admin_allow_list, follow=config.ha_allow_list)
         how = how or tls.of_broker(config)
         connections = config.remoting_connections_max
@@ -88,12 +88,12 @@ class Front:
         self._tables = Tables(line_of(config.compat) if config.enable_lmq else None)
         limit_ms = config.wait_in_heartbeat_queue_ms if config.broker_fast_failure_enable else None
         late = LateHeartbeats(limit_ms, line_of(config.compat).remoting.version)
-        self._relay = Relay(board.directory, number, bells, self._reception.peers, self._tables, late)
+        self._relay = Relay(counters.directory, number, bells, self._reception.peers, self._tables, late)
         self._counts = FrontCounts(self._relay)
         self._relay.on_asked = self._counts.say
         context = FrontContext(
             config,
-            board,
+            counters,
             self._words,
             self._loop,
             self._tables,
@@ -192,7 +192,7 @@ class Front:
                 waiting.publish(self._words.listen_errno, error.errno or -1)
                 continue
             if not is_fast and self._number == 0:
-                waiting.publish(self._board.listen_port, bound)
+                waiting.publish(self._counters.listen_port, bound)
         if len(self._reception.ports) == len(self._ports()):
             waiting.publish(self._words.listen_errno, 0)
         self._note_serving()
@@ -333,6 +333,8 @@ class Front:
             self._compiled_sends.leave(peer)
 
 
-def open_role(config: BrokerConfig, board: Board, number: int, bells: Bells, how: BrokerTls | None = None) -> Front:
+def open_role(
+    config: BrokerConfig, counters: BrokerCounters, number: int, bells: Bells, how: BrokerTls | None = None
+) -> Front:
     """Front `number` of a broker; `how` are its certificates, read now where they are not given."""
-    return Front(config, board, number, bells, how, services=(Sends, Pulls))
+    return Front(config, counters, number, bells, how, services=(Sends, Pulls))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from ipc.clock import monotonic_ms
 from store.files.directory import StoreDirectory
@@ -26,13 +26,13 @@ class AuditRounds:
     """The audit of one store, as its housekeeper writes it."""
 
     def __init__(
-        self, board: Board, files: SegmentFiles, directory: StoreDirectory, wall_of: Callable[[int], int]
+        self, counters: BrokerCounters, files: SegmentFiles, directory: StoreDirectory, wall_of: Callable[[int], int]
     ) -> None:
-        self._board, self._files, self._wall_of = board, files, wall_of
+        self._counters, self._files, self._wall_of = counters, files, wall_of
         self._audit, self._watch = Audit(directory.root), FileWatch(directory)
         self._watch.look_at_segments()
         self._built_to = -1
-        self._sealed_to = files.base_of(board.max_physical_offset.read())
+        self._sealed_to = files.base_of(counters.max_physical_offset.read())
         self._has_begun = False
         self._round: Iterator[list[Change]] | None = self._watch.look()  # what was there when the broker began
         self._due_ms = self._round_ns = 0
@@ -49,7 +49,7 @@ class AuditRounds:
         """Audit segments, and a slice of the other files if a round is due; return whether the round goes on."""
         self._look_at_segments(now_ms)
         if self._round is None:
-            built_to = self._board.reput_from_offset.read()
+            built_to = self._counters.reput_from_offset.read()
             if now_ms < self._due_ms or built_to == self._built_to:
                 return False
             self._begin_round(built_to)
@@ -64,7 +64,7 @@ class AuditRounds:
         while not self._has_begun and self._slice(now_ms):
             beat()
         self._look_at_segments(now_ms)
-        self._begin_round(self._board.reput_from_offset.read())
+        self._begin_round(self._counters.reput_from_offset.read())
         while self._slice(now_ms):
             beat()
         self.note(now_ms, "stop", "store", None, "the broker stops")
@@ -90,8 +90,8 @@ class AuditRounds:
         return False
 
     def _begin(self, now_ms: int) -> None:
-        self._has_begun, board = True, self._board
-        begin, end = board.min_physical_offset.read(), board.max_physical_offset.read()
+        self._has_begun, counters = True, self._counters
+        begin, end = counters.min_physical_offset.read(), counters.max_physical_offset.read()
         self.note(
             now_ms,
             "start",
@@ -104,10 +104,10 @@ class AuditRounds:
         )
 
     def _look_at_segments(self, now_ms: int) -> None:
-        board = self._board
-        end = board.max_physical_offset.read()
+        counters = self._counters
+        end = counters.max_physical_offset.read()
         self._note_all(now_ms, self._watch.look_at_segments(), f"the log's end is at {end}: room for what comes")
-        self._sealed_to = max(self._sealed_to, board.min_physical_offset.read())
+        self._sealed_to = max(self._sealed_to, counters.min_physical_offset.read())
         while self._sealed_to + self._files.segment_bytes <= end:
             path = self._files.path_of(self._sealed_to)
             self.note(now_ms, "seal", SEGMENT, path, "full: the log goes on in the next segment")
@@ -118,7 +118,7 @@ class AuditRounds:
         for change in changes:
             if not change.came:
                 lines.append(("vanish", change.kind, change.path, "removed, but not by retention"))
-                waiting.add(self._board.vanished_files, 1)
+                waiting.add(self._counters.vanished_files, 1)
                 continue
             if change.follows is not None and change.kind != SEGMENT:
                 lines.append(("seal", change.kind, change.follows, f"full: {change.path.name} follows"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from engine.board.topic_table import Topics, count_rows
+from engine.shared_memory.topic_table import Topics, count_rows
 from ipc.arrays import Words
 from ipc.compiled.atomics import Followed, await_change, load_acquire, monotonic_ns, publish
 from ipc.compiled.kernels import kernel

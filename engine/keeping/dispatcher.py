@@ -19,14 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.board.cursors import Board
-from engine.board.queue_ends import QueueEnds
-from engine.board.topic_table import TopicTable
 from engine.keeping import dispatch_kernel
 from engine.keeping.dispatch_kernel import Cursors, Pace, Why
 from engine.net.rare_lines import RareLines
 from engine.settings.config import BrokerConfig
 from engine.settings.store_parts import index_of, kinds_of
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.queue_ends import QueueEnds
+from engine.shared_memory.topic_table import TopicTable
 from ipc import waiting
 from store.files import file_io
 from store.files.directory import StoreDirectory
@@ -48,10 +48,10 @@ class Dispatcher:
 
     name = "dispatcher"
 
-    def __init__(self, board: Board, builder: QueueBuilder, topics: TopicTable | None = None) -> None:
+    def __init__(self, counters: BrokerCounters, builder: QueueBuilder, topics: TopicTable | None = None) -> None:
         """`topics` are counted by the builder, too."""
-        self._board, self._builder, self._topics = board, builder, topics
-        self._end = board.max_physical_offset.read()
+        self._counters, self._builder, self._topics = counters, builder, topics
+        self._end = counters.max_physical_offset.read()
         self._settled = 0  # of the queues: the collector does not look at them any more
         self._is_taken = False  # `follow` left a batch to be finished
         self._is_begun = False  # the builder goes on at the cursor
@@ -59,7 +59,7 @@ class Dispatcher:
         self._findings: dict[str, None] = {}  # of the batch, which may be tried again
         self._rare = RareLines(log)
         self._pace = np.zeros(len(Pace), np.int64)
-        end, beginning, reput = board.max_physical_offset, board.min_physical_offset, board.reput_from_offset
+        end, beginning, reput = counters.max_physical_offset, counters.min_physical_offset, counters.reput_from_offset
         self._cursors = Cursors(end.words, int(end.index), int(beginning.index), int(reput.index))
 
     def do_work(self, now_ms: int) -> int:
@@ -74,7 +74,7 @@ class Dispatcher:
                 raise
             self._await_room(error)
             return 0
-        if self._board.dispatch_errno.read():
+        if self._counters.dispatch_errno.read():
             self._go_on()
         return moved
 
@@ -84,9 +84,9 @@ class Dispatcher:
         self._is_begun, self._retry_at_ms = False, self._now_ms + RETRY_MS
         self._findings.update(dict.fromkeys(self._builder.findings))
         self._builder.findings.clear()
-        if self._board.dispatch_errno.read() == number:
+        if self._counters.dispatch_errno.read() == number:
             return
-        waiting.publish(self._board.dispatch_errno, number)
+        waiting.publish(self._counters.dispatch_errno, number)
         self._rare.flush(self._now_ms)
         self._rare.tell(
             "waits for disk space",
@@ -95,23 +95,23 @@ class Dispatcher:
             " space on this file system: the broker retries each second",
             error.filename or "queues and index",
             os.strerror(number),
-            self._board.reput_from_offset.read(),
+            self._counters.reput_from_offset.read(),
         )
 
     def _go_on(self) -> None:
-        waiting.publish(self._board.dispatch_errno, 0)
+        waiting.publish(self._counters.dispatch_errno, 0)
         if self._rare.may_tell("has room", self._now_ms):
             log.info("there is disk space: queues and index follow the log again")
 
     def _turn(self) -> int:
-        cursor = self._board.reput_from_offset
+        cursor = self._counters.reput_from_offset
         if not self._is_begun:
             self._is_taken = False
             self._builder.start_over(cursor.read())
             self._is_begun, self._settled = True, 0
-        self._end = self._board.max_physical_offset.read()
+        self._end = self._counters.max_physical_offset.read()
         start = cursor.read()
-        begin = max(start, self._board.min_physical_offset.read())
+        begin = max(start, self._counters.min_physical_offset.read())
         if begin >= self._end:
             return 0
         if start != begin:
@@ -122,7 +122,7 @@ class Dispatcher:
         try:
             reached = self._batch(begin)
         except FileNotFoundError:
-            if self._board.min_physical_offset.read() <= begin:
+            if self._counters.min_physical_offset.read() <= begin:
                 raise
             return 1  # expired since: the next turn begins where the log does now
         for finding in dict.fromkeys((*self._findings, *self._builder.findings)):
@@ -147,19 +147,17 @@ class Dispatcher:
 
     def idle(self, timeout_ms: int) -> None:
         """Follow the log as long as all that comes is usual, or sleep until it grows."""
-        cursor, counters = self._board.reput_from_offset, self._cursors
+        cursor, cursors = self._counters.reput_from_offset, self._cursors
         if self._retry_at_ms > self._now_ms:  # nobody else moves the cursor, so that only a signal ends it
             waiting.await_change(cursor, cursor.read(), min(timeout_ms, self._retry_at_ms - self._now_ms))
             return
         timeout_ns, start = timeout_ms * waiting.NS_PER_MS, cursor.read()
-        is_there = start >= self._board.min_physical_offset.read()
+        is_there = start >= self._counters.min_physical_offset.read()
         if self._topics is None or not is_there or not self._builder.is_ready(start):
-            dispatch_kernel.await_growth(
-                counters.words, counters.end, counters.reput, self._end, self._pace, timeout_ns
-            )
+            dispatch_kernel.await_growth(cursors.words, cursors.end, cursors.reput, self._end, self._pace, timeout_ns)
             return
         turn, topics = self._builder.turn(), self._topics.topics()
-        why = dispatch_kernel.follow(counters, self._pace, timeout_ns, turn, topics)
+        why = dispatch_kernel.follow(cursors, self._pace, timeout_ns, turn, topics)
         self._is_taken = why == Why.TAKEN
 
     def close(self) -> None:
@@ -167,7 +165,7 @@ class Dispatcher:
         self._builder.close()
 
 
-def open_role(config: BrokerConfig, board: Board, regions: Path) -> Dispatcher:
+def open_role(config: BrokerConfig, counters: BrokerCounters, regions: Path) -> Dispatcher:
     """The dispatcher of a store; `regions` is the region directory."""
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
     directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
@@ -182,4 +180,4 @@ def open_role(config: BrokerConfig, board: Board, regions: Path) -> Dispatcher:
         kinds=kinds_of(config),
         building=Building(None, QueueEnds.attach(regions, writable=True), OPEN_FILES_MAX, ROWS_MAX),
     )
-    return Dispatcher(board, builder, topics)
+    return Dispatcher(counters, builder, topics)

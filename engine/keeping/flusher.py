@@ -21,12 +21,12 @@ import time
 from time import monotonic_ns as disk_clock_ns  # what a flush takes; a played broker's time does not move it
 from typing import NamedTuple
 
-from engine.board.cursors import Board
-from engine.board.failures import errno_text
 from engine.keeping.log_watch import FilesGone, LogWatch
 from engine.protocol.store.group_commit import GroupCommit
 from engine.settings.config import BrokerConfig, BrokerRole, FlushDiskType
 from engine.settings.store_parts import index_of
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.failures import errno_text
 from ipc import waiting
 from store.files import checkpoint as checkpoint_file
 from store.files import file_io
@@ -77,7 +77,7 @@ class Flusher:
 
     def __init__(
         self,
-        board: Board,
+        counters: BrokerCounters,
         files: SegmentFiles,
         directory: StoreDirectory,
         queue_file_bytes: int,
@@ -87,24 +87,29 @@ class Flusher:
         index: IndexSync | None = None,
         is_slave: bool = False,
     ) -> None:
-        self._board, self._files, self._directory, self._queue_file_bytes = board, files, directory, queue_file_bytes
+        self._counters, self._files, self._directory, self._queue_file_bytes = (
+            counters,
+            files,
+            directory,
+            queue_file_bytes,
+        )
         self._queues = QueueSync(directory.consumequeue, queue_file_bytes)
         self._sync_flush, self._log_pace, self._queue_pace = sync_flush, paces.log, paces.queues
         self._index = index
-        self._failed = board.flush_errno.read() != 0
+        self._failed = counters.flush_errno.read() != 0
         self._checkpoint = checkpoint_file.read(directory.checkpoint)
         self._noted_offset = -1  # of the checkpoint that we wrote; what recovery found is written once in any case
         self._log_looked_ms = self._log_thorough_ms = 0
         self._queues_looked_ms = self._queues_thorough_ms = 0
         self._queues_synced_to = -1  # reput_from_offset when the queues were last looked at
         self._queues_whole_to = -1  # the same when all of them were brought to disk
-        self._seen_end = board.max_physical_offset.read()
+        self._seen_end = counters.max_physical_offset.read()
         self._now_ms = self._rest_ms = 0
         self._began_ns = time.monotonic_ns()
         self._fd = self._fd_base = -1
         self._is_slave = is_slave
         self._group = GroupCommit() if sync_flush and not is_slave else None
-        self._watch, self._watched_ms = LogWatch(directory.root, files, board), -WATCH_MS
+        self._watch, self._watched_ms = LogWatch(directory.root, files, counters), -WATCH_MS
         self._mark = FlushedMark(directory)
         self._marked_ms = self._flushed_ms = 0
 
@@ -115,8 +120,8 @@ class Flusher:
         self._now_ms, self._began_ns = now_ms, time.monotonic_ns()
         if self._failed:
             return 0
-        start = self._board.flushed_offset.read()
-        self._seen_end = self._board.max_physical_offset.read()
+        start = self._counters.flushed_offset.read()
+        self._seen_end = self._counters.max_physical_offset.read()
         if now_ms - self._watched_ms >= WATCH_MS and not self._is_where_it_was(now_ms):
             return 0
         if self._is_log_due(start, now_ms):
@@ -130,13 +135,13 @@ class Flusher:
             self._rest_ms = REST_TIMES * (time.monotonic_ns() - self._began_ns) // waiting.NS_PER_MS
         if self._mark.is_dirty and not self._failed and now_ms >= self._mark_due_ms():
             self._sync_mark()
-        return self._board.flushed_offset.read() - start
+        return self._counters.flushed_offset.read() - start
 
     def _is_log_due(self, flushed: int, now_ms: int) -> bool:
         end = self._seen_end
         if end <= flushed:
             return False
-        if self._flushes_at_once(self._board.flush_at_once.read()):
+        if self._flushes_at_once(self._counters.flush_at_once.read()):
             return True
         pace = self._log_pace
         if pace.timed and now_ms - self._log_looked_ms < pace.interval_ms:
@@ -158,23 +163,23 @@ class Flusher:
         messages = self._gathered(group)
         began_ns = disk_clock_ns()
         self._flush_log(self._seen_end)
-        group.flushed(messages, self._board.put_messages.read(), began_ns, disk_clock_ns())
+        group.flushed(messages, self._counters.put_messages.read(), began_ns, disk_clock_ns())
 
     def _gathered(self, group: GroupCommit) -> int:
         """Return how many messages the log has up to `_seen_end`, after waiting for producers that were answered."""
-        put, began_ns = self._board.put_messages, disk_clock_ns()
+        put, began_ns = self._counters.put_messages, disk_clock_ns()
         messages = put.read()
         goal, left_ns = group.goal(messages), group.wait_ns(began_ns)
         until_ns = began_ns + left_ns
         while messages < goal and left_ns > 0:
-            waiting.await_change(self._board.max_physical_offset, self._seen_end, left_ns / waiting.NS_PER_MS)
-            self._seen_end, messages = self._board.max_physical_offset.read(), put.read()
+            waiting.await_change(self._counters.max_physical_offset, self._seen_end, left_ns / waiting.NS_PER_MS)
+            self._seen_end, messages = self._counters.max_physical_offset.read(), put.read()
             left_ns = until_ns - disk_clock_ns()
         return messages
 
     def _flush_log(self, end: int) -> None:
         """Segment by segment, publishing after each."""
-        flushed = max(self._board.flushed_offset.read(), self._board.min_physical_offset.read())
+        flushed = max(self._counters.flushed_offset.read(), self._counters.min_physical_offset.read())
         while flushed < end and not self._failed:
             base = self._files.base_of(flushed)
             try:
@@ -187,20 +192,20 @@ class Flusher:
             start, flushed = flushed, min(end, base + self._files.segment_bytes)
             if not self._move_mark(start, flushed):
                 return
-            waiting.add(self._board.log_flushes, 1)
-            waiting.publish(self._board.flushed_offset, flushed)
+            waiting.add(self._counters.log_flushes, 1)
+            waiting.publish(self._counters.flushed_offset, flushed)
             if not self._sync_flush:  # else each of the many would cost a turn of group_transfer, which learns nothing
-                waiting.ring(self._board.ack_bell)
+                waiting.ring(self._counters.ack_bell)
 
     def _is_where_it_was(self, now_ms: int) -> bool:
         """Return whether the paths of the log still lead to what is written; open the segment in use for that."""
         self._watched_ms = now_ms
-        board, begin = self._board, self._board.min_physical_offset.read()
+        counters, begin = self._counters, self._counters.min_physical_offset.read()
         in_use = self._files.base_of(self._seen_end)
         try:
             if self._fd >= 0 and self._fd_base + self._files.segment_bytes <= begin:
                 self._close_descriptor()  # it may have expired
-            if self._fd < 0 and begin < self._seen_end < board.allocated_offset.read():
+            if self._fd < 0 and begin < self._seen_end < counters.allocated_offset.read():
                 self._descriptor_of(in_use)
             self._watch.require_places(self._fd, self._fd_base)
         except OSError as error:
@@ -216,7 +221,7 @@ class Flusher:
         Before what recovery could take for torn without the mark is called flushed, the mark is on disk.
         """
         if self._is_slave:  # its log ends anywhere, what is dispatched on a record's boundary
-            built_to = self._board.reput_from_offset.read()
+            built_to = self._counters.reput_from_offset.read()
             end = min(end, built_to)
         self._flushed_ms = self._now_ms
         try:
@@ -269,24 +274,24 @@ class Flusher:
     def _fail(self, path: str, error: OSError) -> None:
         self._failed = True
         number = error.errno or -1
-        waiting.publish(self._board.flush_errno, number)
-        waiting.ring(self._board.ack_bell)
+        waiting.publish(self._counters.flush_errno, number)
+        waiting.ring(self._counters.ack_bell)
         with contextlib.suppress(OSError):  # then the next start believes the cache, as far as this boot's goes
-            self._mark.disown(self._board.flushed_offset.read())
+            self._mark.disown(self._counters.flushed_offset.read())
         why = error.strerror if isinstance(error, FilesGone) else errno_text(number) if number > 0 else error
         log.critical(
             "%s: cannot be flushed to disk (%s); messages above offset %d may be lost. No message is acknowledged any"
             " more: check the disk and its files, then restart the broker, which recovers what is on disk",
             path,
             why,
-            self._board.flushed_offset.read(),
+            self._counters.flushed_offset.read(),
         )
 
     # queues and checkpoint
 
     def _flush_queues(self, now_ms: int) -> None:
         """Flush the queues if any grew; when it is due, thoroughly and with the checkpoint."""
-        built_to = self._board.reput_from_offset.read()
+        built_to = self._counters.reput_from_offset.read()
         waited_ms = now_ms - self._queues_thorough_ms
         thorough = waited_ms >= self._queue_pace.thorough_interval_ms
         if built_to - self._noted_offset >= NOTED_BYTES and waited_ms >= NOTED_LEAST_MS:
@@ -312,9 +317,9 @@ class Flusher:
     def _flush_waiting(self) -> None:
         """Puts that wait for the disk do not wait for the queues, nor does the log wait for much longer than else."""
         now_ms = self._now_ms + (time.monotonic_ns() - self._began_ns) // waiting.NS_PER_MS
-        waiting.note(self._board.heartbeats[self.name], now_ms)
-        self._seen_end = self._board.max_physical_offset.read()
-        if not self._failed and self._is_log_due(self._board.flushed_offset.read(), now_ms):
+        waiting.note(self._counters.heartbeats[self.name], now_ms)
+        self._seen_end = self._counters.max_physical_offset.read()
+        if not self._failed and self._is_log_due(self._counters.flushed_offset.read(), now_ms):
             self._flush_log(self._seen_end)
 
     def _save(self, checkpoint: checkpoint_file.Checkpoint) -> bool:
@@ -340,7 +345,7 @@ class Flusher:
         """Note that log and queues are on disk up to `built_to`, a record boundary; the queues were just synced."""
         if self._noted_offset == built_to:
             return
-        self._flush_log(max(self._board.flushed_offset.read(), built_to))
+        self._flush_log(max(self._counters.flushed_offset.read(), built_to))
         if self._failed:
             return
         held = totals(self._directory.consumequeue, self._queue_file_bytes, built_to, self._flush_waiting)
@@ -368,24 +373,24 @@ class Flusher:
         timeout_ms = min(timeout_ms, IDLE_MS_MAX)
         if self._mark.is_dirty and not self._failed:
             timeout_ms = min(timeout_ms, max(1, self._mark_due_ms() - self._now_ms))
-        asked = self._board.flush_at_once.read()
+        asked = self._counters.flush_at_once.read()
         if self._flushes_at_once(asked) and not self._failed:
-            waiting.await_change(self._board.max_physical_offset, self._seen_end, timeout_ms)
+            waiting.await_change(self._counters.max_physical_offset, self._seen_end, timeout_ms)
             return
-        dirty = not self._failed and self._board.max_physical_offset.read() > self._board.flushed_offset.read()
+        dirty = not self._failed and self._counters.max_physical_offset.read() > self._counters.flushed_offset.read()
         until_due_ms = self._log_looked_ms + self._log_pace.interval_ms - self._now_ms
         timeout_ms = min(timeout_ms, max(1, until_due_ms)) if dirty else timeout_ms
         if self._log_pace.timed or self._failed:
-            waiting.await_change(self._board.flush_at_once, asked, timeout_ms)  # ends by a signal, too
+            waiting.await_change(self._counters.flush_at_once, asked, timeout_ms)  # ends by a signal, too
         else:
-            waiting.await_change(self._board.max_physical_offset, self._seen_end, timeout_ms)
+            waiting.await_change(self._counters.max_physical_offset, self._seen_end, timeout_ms)
 
     def close(self) -> None:
         """Everything to disk, and the checkpoint: the end of a clean stop."""
-        built_to = self._board.reput_from_offset.read()
+        built_to = self._counters.reput_from_offset.read()
         try:
             if not self._failed and self._is_where_it_was(self._now_ms):
-                self._flush_log(self._board.max_physical_offset.read())
+                self._flush_log(self._counters.max_physical_offset.read())
             if not self._failed:
                 self._queues.sync(0, self._flush_waiting)
                 self._write_checkpoint(built_to)
@@ -398,7 +403,7 @@ class Flusher:
             self._queues.close()
 
 
-def open_role(config: BrokerConfig, board: Board) -> Flusher:
+def open_role(config: BrokerConfig, counters: BrokerCounters) -> Flusher:
     """The flusher of a store."""
     index = index_of(config)
     log_pace = Pace(
@@ -413,7 +418,7 @@ def open_role(config: BrokerConfig, board: Board) -> Flusher:
         config.flush_consume_queue_thorough_interval_ms,
     )
     return Flusher(
-        board,
+        counters,
         SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes),
         StoreDirectory(config.store_path_root_dir, config.store_path_commit_log),
         file_bytes_of(config.mapped_file_size_consume_queue_bytes),

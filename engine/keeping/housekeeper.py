@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.board import live_settings
-from engine.board.cursors import Board
 from engine.keeping.audit_rounds import AuditRounds
 from engine.keeping.empty_log import unused_before
 from engine.protocol.store.retention import (
@@ -35,6 +33,8 @@ from engine.protocol.store.retention import (
     running_flags,
 )
 from engine.settings.config import BrokerConfig
+from engine.shared_memory import live_settings
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_of
 from store.compat import line_of
@@ -82,7 +82,7 @@ class Housekeeper:
 
     def __init__(
         self,
-        board: Board,
+        counters: BrokerCounters,
         files: SegmentFiles,
         directory: StoreDirectory,
         policy: Policy,
@@ -92,13 +92,13 @@ class Housekeeper:
         usage: Callable[[], Usage] | None = None,
         clock: Clock = CLOCK,
     ) -> None:
-        self._board, self._files, self._directory = board, files, directory
+        self._counters, self._files, self._directory = counters, files, directory
         self._policy = policy
         self._cleaner = LogCleaner(self._policy_now(), now_ms)
         self._queue_interval_ms, self._usage_of, self._clock = queue_interval_ms, usage or self._used, clock
-        self._deletion_requests = board.deletion_requests.read()
-        self._audit = AuditRounds(board, files, directory, clock.wall)
-        self._request = board.segment_request_offset.read()
+        self._deletion_requests = counters.deletion_requests.read()
+        self._audit = AuditRounds(counters, files, directory, clock.wall)
+        self._request = counters.segment_request_offset.read()
         self._usage = Usage(-1, -1)
         self._measure_at_ms = 0
         self._measured_end = -1  # where the log ended then
@@ -114,11 +114,11 @@ class Housekeeper:
     def do_work(self, now_ms: int) -> int:
         """Delete one file, or the expired ones of one queue, if any is due; 0 when nothing is to be done."""
         self._now_ms = now_ms
-        self._request = self._board.segment_request_offset.read()
+        self._request = self._counters.segment_request_offset.read()
         self._begin_log()
         if now_ms >= self._measure_at_ms:
             self._measure(now_ms)
-        if (requests := self._board.deletion_requests.read()) != self._deletion_requests:
+        if (requests := self._counters.deletion_requests.read()) != self._deletion_requests:
             self._deletion_requests = requests
             self._cleaner.ask(now_ms)
         looks = self._audit.look(now_ms, self._cleaner.policy.round_interval_ms)
@@ -129,23 +129,23 @@ class Housekeeper:
         wait_ms = min(timeout_ms, max(0, self._measure_at_ms - self._now_ms), self._cleaner.wait_ms(self._now_ms))
         if self._queue_work is not None:
             wait_ms = min(wait_ms, max(0, self._queue_due_ms - self._now_ms))
-        waiting.await_change(self._board.segment_request_offset, self._request, max(1, wait_ms))
+        waiting.await_change(self._counters.segment_request_offset, self._request, max(1, wait_ms))
 
     def close(self) -> None:
         """The last changes into the audit."""
-        beat = self._board.heartbeats[self.name]
+        beat = self._counters.heartbeats[self.name]
         self._audit.finish(lambda: waiting.note(beat, monotonic_ms()))
 
     # where the log begins
 
     def _begin_log(self) -> None:
         """A slave whose log is still empty begins where its master says, whatever was made before."""
-        before = unused_before(self._board, self._files, self._request)
+        before = unused_before(self._counters, self._files, self._request)
         if before is None:
             return
         wanted = self._files.base_of(self._request)
         self._note_begin(wanted)
-        waiting.publish(self._board.min_physical_offset, wanted)
+        waiting.publish(self._counters.min_physical_offset, wanted)
         for base in before:
             self._remove_segment(base, f"unused: the log of this slave begins at {wanted}, as its master says")
 
@@ -157,22 +157,22 @@ class Housekeeper:
         )
 
     def _has_no_room(self) -> bool:
-        return self._board.allocation_errno.read() in file_io.NO_ROOM
+        return self._counters.allocation_errno.read() in file_io.NO_ROOM
 
     def _measure(self, now_ms: int) -> None:
         """Measure and publish how full the disk is; log a change of state."""
-        self._usage, board = self._usage_of(), self._board
-        before, end = DiskState(board.disk_state.read()), board.max_physical_offset.read()
+        self._usage, counters = self._usage_of(), self._counters
+        before, end = DiskState(counters.disk_state.read()), counters.max_physical_offset.read()
         rests = end == self._measured_end and before is DiskState.NORMAL
         self._measure_at_ms, self._measured_end = now_ms + (MEASURE_RESTED_MS if rests else MEASURE_MS), end
-        waits = self._request >= board.allocated_offset.read()
+        waits = self._request >= counters.allocated_offset.read()
         policy = self._cleaner.policy
         state = disk_state(before, self._usage, policy, no_room=self._has_no_room(), writer_waits=waits)
-        waiting.note(board.disk_used_percent, max(self._usage))
+        waiting.note(counters.disk_used_percent, max(self._usage))
         if state is before:
             return
-        waiting.publish(board.running_flags, running_flags(state))
-        waiting.publish(board.disk_state, state)
+        waiting.publish(counters.running_flags, running_flags(state))
+        waiting.publish(counters.disk_state, state)
         level = logging.WARNING if state > DiskState.NORMAL else logging.INFO
         log.log(
             level,
@@ -198,7 +198,7 @@ class Housekeeper:
             LogFile(base, stat.st_size, stat.st_mtime_ns // 1_000_000 - behind_ms)
             for base, stat in stated_files(self._files.directory)
         ]
-        begin = self._board.min_physical_offset.read()
+        begin = self._counters.min_physical_offset.read()
         bounds = Bounds(begin, self._deletable_end(), held.from_offset, kept.from_offset)
         hour = self._clock.hour(now_ms + behind_ms)
         verdict = self._cleaner.next(now_ms, hour, self._usage, files, bounds, self._has_no_room())
@@ -210,7 +210,7 @@ class Housekeeper:
 
     def _policy_now(self) -> Policy:
         """Return the policy with what an administrator has set since the broker read its file."""
-        wanted = live_settings.retention(self._board)
+        wanted = live_settings.retention(self._counters)
         return self._policy._replace(
             delete_when_hours=wanted.delete_when_hours,
             reserved_ms=wanted.reserved_hours * HOUR_MS,
@@ -220,17 +220,17 @@ class Housekeeper:
     def _deletable_end(self) -> int:
         """The file that is written stays, what is not on disk yet, and, as long as there is room, what the queues on
         disk lack: after a power cut the log would not have it for them, and a queue would begin again at 0."""
-        board = self._board
-        begin, end = board.min_physical_offset.read(), board.max_physical_offset.read()
-        written, on_disk = self._files.base_of(end - 1 if end > begin else end), board.flushed_offset.read()
+        counters = self._counters
+        begin, end = counters.min_physical_offset.read(), counters.max_physical_offset.read()
+        written, on_disk = self._files.base_of(end - 1 if end > begin else end), counters.flushed_offset.read()
         if not self._has_no_room():
             on_disk = min(on_disk, checkpoint_file.read(self._directory.checkpoint).flushed_offset or 0)
         return min(written, self._files.base_of(on_disk))
 
     def _carry_out(self, verdict: Verdict, now_ms: int) -> None:
-        board = self._board
-        if verdict.min_physical_offset > board.min_physical_offset.read():
-            waiting.publish(board.min_physical_offset, verdict.min_physical_offset)
+        counters = self._counters
+        if verdict.min_physical_offset > counters.min_physical_offset.read():
+            waiting.publish(counters.min_physical_offset, verdict.min_physical_offset)
         path = self._files.path_of(verdict.base_offset)
         if not verdict.delete:
             log.info("%s: expired, but %s", path, verdict.reason)
@@ -244,7 +244,7 @@ class Housekeeper:
             self._note("delete_failed", SEGMENT, path, error.strerror or str(error))
             self._cleaner.hung(verdict.base_offset, now_ms)
             return
-        waiting.add(board.deleted_segments, 1)
+        waiting.add(counters.deleted_segments, 1)
         self._measure_at_ms = 0
 
     def _note_begin(self, offset: int) -> None:
@@ -339,12 +339,12 @@ def policy_of(config: BrokerConfig) -> Policy:
     )
 
 
-def open_role(config: BrokerConfig, board: Board) -> Housekeeper:
+def open_role(config: BrokerConfig, counters: BrokerCounters) -> Housekeeper:
     """The housekeeper of a store."""
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
     directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
     return Housekeeper(
-        board,
+        counters,
         files,
         directory,
         policy_of(config),

@@ -11,9 +11,9 @@ import errno
 import os
 from pathlib import Path
 
-from engine.board import written_file
-from engine.board.cursors import Board
-from engine.board.failures import FILES_GONE
+from engine.shared_memory import written_file
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.failures import FILES_GONE
 from store.files.place import Place
 from store.files.segment_files import SegmentFiles
 
@@ -31,9 +31,9 @@ class FilesGone(OSError):
 class LogWatch:
     """The watch over one log."""
 
-    def __init__(self, root: Path, files: SegmentFiles, board: Board) -> None:
+    def __init__(self, root: Path, files: SegmentFiles, counters: BrokerCounters) -> None:
         """Raises OSError."""
-        self._files, self._board = files, board
+        self._files, self._counters = files, counters
         self._directories = [Place.of(path) for path in (root, files.directory)]
         self._base, self._path = -1, ""  # of the segment that was looked at last: to make its name takes longer
 
@@ -43,7 +43,7 @@ class LogWatch:
         status = os.fstat(fd)
         if status.st_nlink == 0:
             raise FilesGone(self._files.path_of(base), "it was deleted")
-        if written_file.is_another(self._board, base, status.st_ino):
+        if written_file.is_another(self._counters, base, status.st_ino):
             raise FilesGone(self._files.path_of(base), "another file took its place")
 
     def require_places(self, fd: int, base: int) -> None:

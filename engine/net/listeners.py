@@ -10,7 +10,7 @@ import errno
 import ipaddress
 import socket
 
-from engine.board import addresses
+from engine.shared_memory import addresses
 
 EVERYWHERE_IPV4, EVERYWHERE = "0.0.0.0", "::"
 BACKLOG = 1024

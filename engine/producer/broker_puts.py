@@ -73,7 +73,7 @@ class BrokerPuts:
     def __init__(self, connection: Connection, timeout: float) -> None:
         self._connection, self._timeout_ms = connection, _milliseconds(timeout)
         self._is_unanswered = False  # something was sent without waiting, and nobody asked what became of it
-        make_ready(connection.board)
+        make_ready(connection.counters)
         self._lock = threading.Lock()
         self._unique_keys = UniqueKeys(connection.store_host.ip)
         self._slots: dict[tuple[str, int], int] = {}
@@ -288,7 +288,7 @@ class BrokerPuts:
         connection.require_running()
         connection.raise_refusals()
         connection.check_payload(sum(map(len, draft.pieces)), len(payload))
-        in_sync_slaves = connection.board.in_sync_slaves.read()
+        in_sync_slaves = connection.counters.in_sync_slaves.read()
         if waits:
             connection.require_replicas(in_sync_slaves)
         arguments, began_ms = (*connection.outlet, as_bytes(payload), slot), 0
@@ -336,7 +336,7 @@ class BrokerPuts:
         connection, status = sent.connection, PutMessageStatus.PUT_OK
         physical_offset, queue_offset = connection.await_place(sent.number, deadline_ms)
         if sent.waits:
-            end_offset = connection.board.max_physical_offset.read()
+            end_offset = connection.counters.max_physical_offset.read()
             status = connection.status_of_log(end_offset, sent.in_sync_slaves, deadline_ms)
         connection.clock.stop(began_ns)
         return status, physical_offset, queue_offset

@@ -14,9 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.board import address_cursors
-from engine.board.cursors import Board, BrokerState
-from engine.board.latencies import Clock
 from engine.errors import (
     BrokerGone,
     EngineError,
@@ -42,6 +39,9 @@ from engine.protocol.tables.defaults import PERM_READ_WRITE, Identity, default_t
 from engine.protocol.tables.sound_topics import TOPIC_QUEUE_NUMS
 from engine.rings import encode_kernel
 from engine.settings import replication
+from engine.shared_memory import address_cursors
+from engine.shared_memory.cursors import BrokerCounters, BrokerState
+from engine.shared_memory.latencies import Clock
 from ipc import ring, waiting
 from ipc.arrays import Words
 from ipc.clock import monotonic_ms
@@ -124,8 +124,8 @@ class Served(NamedTuple):
 class TopicRules:
     """The rules of the broker that a producer is connected to."""
 
-    def __init__(self, facts: BrokerFacts, board: Board, settings: Mapping[str, Any]) -> None:
-        self._facts, self._board = facts, board
+    def __init__(self, facts: BrokerFacts, counters: BrokerCounters, settings: Mapping[str, Any]) -> None:
+        self._facts, self._counters = facts, counters
         line = line_of(settings["compat"])
         self._queue_id_code = line.put.queue_id_code
         self._auto_create = bool(settings["autoCreateTopicEnable"])
@@ -144,7 +144,7 @@ class TopicRules:
 
     def served(self, topic: str) -> Served:
         """Return how a topic may be written to. Raises NoPermission, TopicNotExist."""
-        changes = self._board.topics_changes.read()
+        changes = self._counters.topics_changes.read()
         if changes != self._seen:
             self._served.clear()
             self._seen = changes
@@ -167,7 +167,7 @@ class TopicRules:
         self._check_permission(topic, PERM_READ_WRITE if fields is None else fields[2])
 
     def _check_permission(self, topic: str, perm: int) -> None:
-        if not perm & self._board.broker_permission.read() & PERM_WRITE:
+        if not perm & self._counters.broker_permission.read() & PERM_WRITE:
             whose = f"perm is {perm}" if not perm & PERM_WRITE else "brokerPermission"
             raise NoPermission(f"topic {topic}", f"it may not be written to ({whose}): `slipstream admin updateTopic`")
 
@@ -195,7 +195,7 @@ class TopicRules:
             is_light = self._facts.settings.enable_lmq and is_lmq(topic)
             return (1, 1, PERM_READ_WRITE) if is_light else self._defaults.get(topic)
         names = {"readQueueNums": TOPIC_QUEUE_NUMS, "writeQueueNums": TOPIC_QUEUE_NUMS, "perm": PERM_READ_WRITE}
-        values = [config.get(name, usual) for name, usual in names.items()]
+        values = [config.get(name, default) for name, default in names.items()]
         read, write, perm = (value if type(value) is int else 0 for value in values)
         return read, write, perm
 
@@ -221,9 +221,9 @@ class Connection:
         self._running, self._pid, self.is_gone = running, running.pid, False
         self.owner, self._is_closed = os.getpid(), False
         settings = running.settings
-        self.board = Board.attach(running.region_directory, writable=True)
+        self.counters = BrokerCounters.attach(running.region_directory, writable=True)
         if settings["brokerRole"] == "SLAVE":
-            master = str(settings["haMasterAddress"]) or address_cursors.text_of(self.board.ha_server_address)
+            master = str(settings["haMasterAddress"]) or address_cursors.text_of(self.counters.ha_server_address)
             raise NotAMaster(store, master)
         self._controls = ring.attach_rings(running.region_directory)
         numbers = range(int(settings["maxProducers"]))  # those behind them are the broker's own
@@ -232,7 +232,7 @@ class Connection:
         )
         self.ring, self.control = self._claimed.ring, self._claimed.control
         self.clock = Clock(running.region_directory, self._claimed.number)
-        self.outlet = self._claimed.outlet(self.board.counters.words, self.board.writer_bell.index)
+        self.outlet = self._claimed.outlet(self.counters.region.words, self.counters.writer_bell.index)
         self._first_number = int(self.outlet.local[LocalWord.TAIL])  # what came before is another producer's
         self.places = AwaitedPlaces(self.control, self.ring.words)
         address, port = str(settings["storeHost"]).rsplit(":", 1)
@@ -240,7 +240,7 @@ class Connection:
         self.message_id_prefix = offset_message_id(self.store_host, 0)[:-16]
         self.body_bytes_max = int(settings["maxMessageSize"])
         self.facts = BrokerFacts(store, settings, self.store_host)
-        self.rules = TopicRules(self.facts, self.board, settings)
+        self.rules = TopicRules(self.facts, self.counters, settings)
         self.op_bytes_max = int(settings["transactionOpMsgMaxSize"])
         self.op_interval_ms = int(settings["transactionOpBatchInterval"])
         self._segment_room = int(settings["mappedFileSizeCommitLog"]) - BLANK_BYTES
@@ -251,13 +251,13 @@ class Connection:
         policy = self._policy = put_policy(replication.of_running(settings))
         waits_for_slave = policy.in_sync_replicas > 1
         self.answer_ms = max(policy.wait_for_flush * self._flush_ms, waits_for_slave * self._slave_ms)
-        self._followed = self.board.confirm_offset if waits_for_slave else self.board.flushed_offset
+        self._followed = self.counters.confirm_offset if waits_for_slave else self.counters.flushed_offset
         self.slaves_needed = policy.in_sync_replicas - 1
         self.checks_replicas = policy.check_before_append
         self.follows_one = not ((waits_for_slave and policy.wait_for_flush) or policy.replicas_min)  # one says it all
         followed = self._followed.index if waits_for_slave or self._policy.wait_for_flush else APPENDED
         sync_cpu = int(settings["syncCpu"]) if waits_for_slave else -1
-        self.block = block_of(self.outlet, self.board, followed, self.clock.words, sync_cpu)
+        self.block = block_of(self.outlet, self.counters, followed, self.clock.words, sync_cpu)
 
     def close(self) -> None:
         """Give the ring back; what was published in it is still appended.
@@ -294,7 +294,7 @@ class Connection:
     @property
     def topics_are_seen(self) -> bool:
         """Whether topics are what they were when they were seen last."""
-        return bool(self.board.topics_changes.read() == self.block[BlockWord.TOPICS_SEEN])
+        return bool(self.counters.topics_changes.read() == self.block[BlockWord.TOPICS_SEEN])
 
     @contextmanager
     def seeing_topics(self) -> Iterator[None]:
@@ -302,7 +302,7 @@ class Connection:
 
         Only then are they seen: an exception on the way leaves it to the next call.
         """
-        changes = self.board.topics_changes.read()
+        changes = self.counters.topics_changes.read()
         yield
         self.block[BlockWord.TOPICS_SEEN] = changes
 
@@ -330,7 +330,7 @@ class Connection:
         question = queue_id.to_bytes(8, "little") + len(name).to_bytes(8, "little") + name
         self.ring.question[: len(question)] = np.frombuffer(question, np.uint8)
         atomics.publish(self.control, int(ControlWord.ASKED), int(self.control[ControlWord.ASKED]) + 1)
-        waiting.ring(self.board.writer_bell)
+        waiting.ring(self.counters.writer_bell)
         self._await_answer(began_ms, deadline_ms)
         slot = int(self.control[ControlWord.ANSWER])
         if slot < 0:
@@ -423,17 +423,17 @@ class Connection:
     def _confirmed(self, in_sync_slaves: int) -> Cursor:
         """Return the cursor of what as many replicas hold as a put needs that found so many slaves in sync."""
         if not self._policy.replicas_min:
-            return self.board.confirm_offset
-        return self.board.confirm_offsets[replicas_needed(self._policy, in_sync_slaves)]
+            return self.counters.confirm_offset
+        return self.counters.confirm_offsets[replicas_needed(self._policy, in_sync_slaves)]
 
     def _status(self, end_offset: int, in_sync_slaves: int, began_ms: int, deadline_ms: int) -> PutMessageStatus | None:
-        board, confirmed = self.board, self._confirmed(in_sync_slaves)
+        counters, confirmed = self.counters, self._confirmed(in_sync_slaves)
         return put_status(
             end_offset,
             monotonic_ms(),
             min(began_ms + self._flush_ms, deadline_ms),
             min(began_ms + self._slave_ms, deadline_ms),
-            Reached(board.flushed_offset.read(), confirmed.read(), board.flush_errno.read() != 0),
+            Reached(counters.flushed_offset.read(), confirmed.read(), counters.flush_errno.read() != 0),
             in_sync_slaves,
             self._policy,
         )
@@ -468,7 +468,7 @@ class Connection:
     @property
     def is_running(self) -> bool:
         """Whether its broker takes messages, as far as is known."""
-        return not self.is_gone and bool(self.board.broker_state.read() == BrokerState.RUNNING)
+        return not self.is_gone and bool(self.counters.broker_state.read() == BrokerState.RUNNING)
 
     @property
     def is_succeeded(self) -> bool:
@@ -489,8 +489,8 @@ class Connection:
         self.require_owned()
         if not self.is_running:
             raise BrokerGone(self.store, self._pid)
-        if (state := self.board.disk_state.read()) >= DiskState.READ_ONLY:
-            raise ServiceNotAvailable(self.store, DiskState(state).name, self.board.disk_used_percent.read())
+        if (state := self.counters.disk_state.read()) >= DiskState.READ_ONLY:
+            raise ServiceNotAvailable(self.store, DiskState(state).name, self.counters.disk_used_percent.read())
 
     def require_replicas(self, in_sync_slaves: int) -> None:
         """Raise InSyncReplicasNotEnough when a message must not even be stored (compat 5, enableSlaveActingMaster)."""

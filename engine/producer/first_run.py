@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.board.cursors import Board
-from engine.board.latencies import BLOCK_WORDS, record
 from engine.producer.columns import as_bytes, column_of_parts
 from engine.producer.put_kernel import block_of, follow, form_of, put
 from engine.rings import encode_kernel
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.latencies import BLOCK_WORDS, record
 from ipc.arrays import Words
 from ipc.clock import monotonic_ms
 from ipc.compiled import atomics
@@ -26,23 +26,23 @@ LOCALHOST = Host("127.0.0.1", 10911)
 _ran: set[str] = set()  # in this process, or the one that it was forked from
 
 
-def make_ready(board: Board) -> None:
+def make_ready(counters: BrokerCounters) -> None:
     """Compile what single messages need, by putting one into a ring that nobody reads."""
     if "one" not in _ran:
-        run_once(_outlet(board), board, np.zeros(BLOCK_WORDS, np.int64))
+        run_once(_outlet(counters), counters, np.zeros(BLOCK_WORDS, np.int64))
         _ran.add("one")
 
 
-def make_batches_ready(board: Board) -> None:
+def make_batches_ready(counters: BrokerCounters) -> None:
     """Compile what a batch needs, once. Apart from `make_ready`: it takes longest, and few producers send batches."""
     if "batch" not in _ran:
-        run_batch_once(_outlet(board))
+        run_batch_once(_outlet(counters))
         _ran.add("batch")
 
 
-def run_once(outlet: Outlet, board: Board, latencies: Words) -> None:
+def run_once(outlet: Outlet, counters: BrokerCounters, latencies: Words) -> None:
     """Put a message with a key into the ring, and look for its answer without waiting."""
-    block = block_of(outlet, board, board.confirm_offset.index, latencies)
+    block = block_of(outlet, counters, counters.confirm_offset.index, latencies)
     put(block, form_of(_template()).words, b"body", b"", 0)
     keys = properties.format({properties.KEYS: "key"})
     whole = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST, properties=keys)
@@ -65,7 +65,7 @@ def _template() -> encode_kernel.Template:
     return encode_kernel.template_of(SELF_TEST_TOPIC, 0, 0, LOCALHOST, LOCALHOST)
 
 
-def _outlet(board: Board) -> Outlet:
+def _outlet(counters: BrokerCounters) -> Outlet:
     words, control = np.zeros(DESCRIPTORS * DESCRIPTOR_WORDS, np.int64), np.zeros(WORDS_PER_RING, np.int64)
-    local, bell = np.zeros(len(LocalWord), np.int64), board.writer_bell
-    return Outlet(np.zeros(DATA_BYTES, np.uint8), words, control, local, board.counters.words, bell.index)
+    local, bell = np.zeros(len(LocalWord), np.int64), counters.writer_bell
+    return Outlet(np.zeros(DATA_BYTES, np.uint8), words, control, local, counters.region.words, bell.index)

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.board.cursors import Board
-from engine.board.latencies import Clock
 from engine.errors import EngineError
 from engine.producer import pipeline_kernel as kernel
 from engine.producer.columns import as_bytes
@@ -32,6 +30,8 @@ from engine.rings import encode_kernel
 from engine.rings.payload import COMPOSED, payload_of
 from engine.settings import replication
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.latencies import Clock
 from ipc import ring
 from ipc.arrays import Words
 from ipc.ring import ControlWord, LocalWord
@@ -83,21 +83,21 @@ class Pipeline:
     def __init__(
         self,
         config: BrokerConfig,
-        board: Board,
+        counters: BrokerCounters,
         *,
         puts_max: int,
         bytes_max: int,
         patience_ms: int | None = None,
         wanted_ring: int | None = None,
     ) -> None:
-        self._board, self.puts_max, self.bytes_max, self._patience_ms = board, puts_max, bytes_max, patience_ms
-        self._controls = ring.attach_rings(board.directory)
+        self._counters, self.puts_max, self.bytes_max, self._patience_ms = counters, puts_max, bytes_max, patience_ms
+        self._controls = ring.attach_rings(counters.directory)
         own = range(config.producers_max, config.rings)
         numbers = own if wanted_ring is None else (wanted_ring, *own)  # its last owner's: what became of its end
-        self._claimed = ring.ClaimedRing(board.directory, self._controls, config.ring_bytes, numbers)
+        self._claimed = ring.ClaimedRing(counters.directory, self._controls, config.ring_bytes, numbers)
         self.ring, self.control = self._claimed.ring, self._claimed.control
-        self.outlet = self._claimed.outlet(board.counters.words, board.writer_bell.index)
-        self._clock = Clock(board.directory, self._claimed.number)
+        self.outlet = self._claimed.outlet(counters.region.words, counters.writer_bell.index)
+        self._clock = Clock(counters.directory, self._claimed.number)
         self._segment_room = config.mapped_file_size_commit_log_bytes - BLANK_BYTES
         self._flush_ms, self._slave_ms = config.sync_flush_timeout_ms, config.slave_timeout_ms
         self.policy = put_policy(replication.of_config(config))
@@ -106,7 +106,7 @@ class Pipeline:
         self.state: Words = np.zeros(len(StateWord), np.int64)
         self.done: Words = np.zeros(rows * DONE_WORDS, np.int64)
         self.state[StateWord.KEPT] = self.state[StateWord.ANSWERED] = self.tail  # before it: a predecessor's
-        self.slots = QueueSlots(self.ring, self.control, board.writer_bell)
+        self.slots = QueueSlots(self.ring, self.control, counters.writer_bell)
         self._tokens: dict[int, Any] = {}
         self._parked: dict[Queue, deque[Parked]] = {}
         self._without_slot: dict[Queue, list[Queue]] = {}  # by a queue that is asked for: whose drafts wait for it
@@ -172,15 +172,15 @@ class Pipeline:
     @property
     def followed(self) -> list[tuple[Words, int]]:
         """The words that answers depend on: each an array and an index."""
-        board = self._board
+        counters = self._counters
         words = [(self.control, int(ControlWord.HEAD)), (self.control, int(ControlWord.ANSWERED))]
         if self.policy.wait_for_flush:
-            words.append((board.flushed_offset.words, board.flushed_offset.index))
+            words.append((counters.flushed_offset.words, counters.flushed_offset.index))
         if self.policy.in_sync_replicas > 1:
-            needed = {board.confirm_offset.index: board.confirm_offset}
+            needed = {counters.confirm_offset.index: counters.confirm_offset}
             if self.policy.replicas_min:
                 least, most = self.policy.replicas_least, self.policy.in_sync_replicas
-                needed = {count: board.confirm_offsets[count] for count in range(max(2, least), most + 1)}
+                needed = {count: counters.confirm_offsets[count] for count in range(max(2, least), most + 1)}
             words += [(cursor.words, cursor.index) for cursor in needed.values()]
         return words
 
@@ -232,7 +232,7 @@ class Pipeline:
             self._without_slot.setdefault(missing, []).append(queue)
             slots.ask(missing)
             return False
-        in_sync_slaves, slot = self._board.in_sync_slaves.read(), slots.slot_of(queue)
+        in_sync_slaves, slot = self._counters.in_sync_slaves.read(), slots.slot_of(queue)
         if any(slots.slot_of(name) == NO_SLOT for name in named):
             self._refuse(parked, slots.refusal(*named))
             return True
@@ -261,7 +261,7 @@ class Pipeline:
 
     def _refused_at_once(self, parked: Parked, payload_bytes: int, in_sync_slaves: int) -> PutMessageStatus | None:
         """Return a refusal that needs no look at the log; None where there is none."""
-        if self._board.disk_state.read() >= DiskState.READ_ONLY:
+        if self._counters.disk_state.read() >= DiskState.READ_ONLY:
             return PutMessageStatus.SERVICE_NOT_AVAILABLE
         if parked.size > self._segment_room or payload_bytes > len(self.ring.data):
             return PutMessageStatus.MESSAGE_ILLEGAL
@@ -282,12 +282,12 @@ class Pipeline:
     # out
 
     def _keep(self) -> None:
-        board = self._board
+        counters = self._counters
         kernel.keep_places(
             self.control,
             self.outlet.words,
-            board.counters.words,
-            board.max_physical_offset.index,
+            counters.region.words,
+            counters.max_physical_offset.index,
             self.table,
             self.state,
             self.done,
@@ -323,24 +323,24 @@ class Pipeline:
 
     def _reached(self) -> int:
         """Return the log offset up to which every put succeeded; -1 where each put has to be judged by itself."""
-        board, policy = self._board, self.policy
-        if board.flush_errno.read() or policy.replicas_min:
+        counters, policy = self._counters, self.policy
+        if counters.flush_errno.read() or policy.replicas_min:
             return -1
-        reached = board.flushed_offset.read() if policy.wait_for_flush else FOREVER
-        return min(reached, board.confirm_offset.read()) if policy.in_sync_replicas > 1 else reached
+        reached = counters.flushed_offset.read() if policy.wait_for_flush else FOREVER
+        return min(reached, counters.confirm_offset.read()) if policy.in_sync_replicas > 1 else reached
 
     def _status_of(self, number: int, now_ns: int) -> PutMessageStatus | None:
-        board, in_sync_slaves = self._board, self._row(number, SentWord.IN_SYNC_SLAVES)
+        counters, in_sync_slaves = self._counters, self._row(number, SentWord.IN_SYNC_SLAVES)
         began_ms = self._row(number, SentWord.BEGAN_NS) // NS_PER_MS
-        confirmed = board.confirm_offset
+        confirmed = counters.confirm_offset
         if self.policy.replicas_min:
-            confirmed = board.confirm_offsets[replicas_needed(self.policy, in_sync_slaves)]
+            confirmed = counters.confirm_offsets[replicas_needed(self.policy, in_sync_slaves)]
         return put_status(
             self._row(number, SentWord.END_OFFSET),
             now_ns // NS_PER_MS,
             began_ms + self._flush_ms,
             began_ms + self._slave_ms,
-            Reached(board.flushed_offset.read(), confirmed.read(), board.flush_errno.read() != 0),
+            Reached(counters.flushed_offset.read(), confirmed.read(), counters.flush_errno.read() != 0),
             in_sync_slaves,
             self.policy,
         )

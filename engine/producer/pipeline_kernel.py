@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from engine.board.latencies import record
+from engine.shared_memory.latencies import record
 from ipc.arrays import Words
 from ipc.compiled.atomics import load_acquire, monotonic_ns
 from ipc.compiled.kernels import inlined, kernel

@@ -222,7 +222,7 @@ class Producer(BrokerPuts):
         BatchIncomplete when only its beginning found room in the ring within the time.
         """
         self._connection.require_owned()
-        make_batches_ready(self._connection.board)
+        make_batches_ready(self._connection.counters)
         began_ns, deadline_ms = time.monotonic_ns(), self.deadline(timeout)
         column, fields = column_of(bodies, "bodies"), fields_of(tags, keys, properties)
         count = len(column.ends) - 1
@@ -234,7 +234,7 @@ class Producer(BrokerPuts):
         check_sizes(self._connection, column, texts.column)
         with self._lock:
             connection = self._connection
-            in_sync_slaves = connection.board.in_sync_slaves.read()
+            in_sync_slaves = connection.counters.in_sync_slaves.read()
             if connection.checks_replicas:
                 connection.require_replicas(in_sync_slaves)
             sent_to, template = self._queue(topic, queue_id, deadline_ms)
@@ -268,10 +268,10 @@ class Producer(BrokerPuts):
                 connection, self._is_unanswered = self._connection, False
                 connection.await_appended(int(connection.outlet.local[LocalWord.TAIL]) - 1, deadline_ms)
                 connection.raise_refusals()
-                end_offset = connection.board.max_physical_offset.read()
+                end_offset = connection.counters.max_physical_offset.read()
             if appended_only:
                 return
-            in_sync_slaves = connection.board.in_sync_slaves.read()
+            in_sync_slaves = connection.counters.in_sync_slaves.read()
             status = connection.status_of_log(end_offset, in_sync_slaves, deadline_ms)
             if status is not PutMessageStatus.PUT_OK:
                 raise EngineError(f"{connection.store}: everything sent is appended, but its status is {status.value}")
@@ -377,7 +377,7 @@ class Producer(BrokerPuts):
             queue_id = self._next_queue(topic)
         if (form := self._forms.get((topic, queue_id))) is None:  # type: ignore[arg-type]
             queue_id, form = self._form(topic, asked, queue_id, deadline_ms)
-        in_sync_slaves = connection.board.in_sync_slaves.read() if connection.slaves_needed else 0
+        in_sync_slaves = connection.counters.in_sync_slaves.read() if connection.slaves_needed else 0
         if connection.checks_replicas:
             connection.require_replicas(in_sync_slaves)
         length = form.length + len(data) + len(encoded)

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.board.cursors import Board, BrokerState
-from engine.board.latencies import record
 from engine.protocol.store.retention import DiskState
 from engine.rings.encode_kernel import Template, put_one
+from engine.shared_memory.cursors import BrokerCounters, BrokerState
+from engine.shared_memory.latencies import record
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import Followed, await_change, load_acquire, monotonic_ns, wall_clock_ms
 from ipc.compiled.kernels import kernel
@@ -92,7 +92,7 @@ def form_of(template: Template) -> Form:
     return Form(words, len(record), record)
 
 
-def block_of(outlet: Outlet, board: Board, followed: int, latencies: Words, sync_cpu: int = -1) -> Words:
+def block_of(outlet: Outlet, counters: BrokerCounters, followed: int, latencies: Words, sync_cpu: int = -1) -> Words:
     """Return the block of words that the kernels look at, for one producer.
 
     It has the places of the producer's ring, of the broker's counters (`followed` is the index of the one that a put
@@ -102,18 +102,21 @@ def block_of(outlet: Outlet, board: Board, followed: int, latencies: Words, sync
     """
     own = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     own.madvise(MADV_WIPEONFORK)
-    block, counters = np.frombuffer(own, np.int64, len(BlockWord)), board.counters.words
+    block, words = np.frombuffer(own, np.int64, len(BlockWord)), counters.region.words
     block[BlockWord.CONTROL_AT] = outlet.control.ctypes.data
     block[BlockWord.DESCRIPTORS_AT] = outlet.words.ctypes.data
     block[BlockWord.DESCRIPTORS] = len(outlet.words) // DESCRIPTOR_WORDS
-    block[BlockWord.COUNTERS_AT], block[BlockWord.COUNTERS] = counters.ctypes.data, len(counters)
-    block[BlockWord.FOLLOWED], block[BlockWord.FAILED] = followed, board.flush_errno.index
+    block[BlockWord.COUNTERS_AT], block[BlockWord.COUNTERS] = words.ctypes.data, len(words)
+    block[BlockWord.FOLLOWED], block[BlockWord.FAILED] = followed, counters.flush_errno.index
     block[BlockWord.LATENCIES_AT], block[BlockWord.LATENCIES] = latencies.ctypes.data, len(latencies)
     block[BlockWord.DATA_AT], block[BlockWord.DATA_BYTES] = outlet.data.ctypes.data, len(outlet.data)
     block[BlockWord.LOCAL_AT], block[BlockWord.BELL] = outlet.local.ctypes.data, outlet.bell_index
-    block[BlockWord.STATE], block[BlockWord.DISK] = board.broker_state.index, board.disk_state.index
+    block[BlockWord.STATE], block[BlockWord.DISK] = counters.broker_state.index, counters.disk_state.index
     block[BlockWord.REFUSALS_SEEN], block[BlockWord.SYNC_CPU] = outlet.control[ControlWord.REFUSALS], sync_cpu
-    block[BlockWord.TOPICS], block[BlockWord.TOPICS_SEEN] = board.topics_changes.index, board.topics_changes.read()
+    block[BlockWord.TOPICS], block[BlockWord.TOPICS_SEEN] = (
+        counters.topics_changes.index,
+        counters.topics_changes.read(),
+    )
     return block
 
 

@@ -17,16 +17,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
-from engine.board import live_settings
-from engine.board.clients.client_table import ClientJournal
-from engine.board.cursors import Board
-from engine.board.ha_samples import read_ha_samples
-from engine.board.region_directory import settings_request
-from engine.figures.making import MAKING, note_made
-from engine.figures.metrics import TableSizes
-from engine.figures.metrics_server import MetricsServer
-from engine.figures.runtime_info import ha_status, runtime_info
-from engine.figures.series import GAUGE, Series, Shown
+from engine.monitoring.making import MAKING, note_made
+from engine.monitoring.metrics import TableSizes
+from engine.monitoring.metrics_server import MetricsServer
+from engine.monitoring.runtime_info import ha_status, runtime_info
+from engine.monitoring.series import GAUGE, Series, Shown
 from engine.net import tls
 from engine.net.rare_lines import RareLines
 from engine.net.tls import BrokerTls
@@ -39,16 +34,6 @@ from engine.protocol.clients.pull_offsets import PullOffsets
 from engine.protocol.naming.registration import Learned
 from engine.protocol.remoting.codes import KINDS, RequestCode, RequestKind
 from engine.protocol.remoting.frame import RemotingCommand
-from engine.remoting.desks.admin.administration import Administration
-from engine.remoting.desks.admin.shown_settings import settings_of
-from engine.remoting.desks.client_desk import ClientDesk
-from engine.remoting.desks.front_tables import SUBSCRIPTIONS, FrontTables
-from engine.remoting.desks.offset_desk import OffsetDesk
-from engine.remoting.desks.parts import Part, PartContext, SharedClients
-from engine.remoting.desks.queries import Queries
-from engine.remoting.desks.rivals import Rivals
-from engine.remoting.desks.service_part import ServicePart
-from engine.remoting.desks.topic_making import TopicMaking
 from engine.remoting.files.broker_files import BrokerFiles
 from engine.remoting.files.journal_taking import take_journal
 from engine.remoting.files.kept_counts import KeptCounts
@@ -65,9 +50,24 @@ from engine.remoting.peers.master_end import MasterEnd
 from engine.remoting.peers.master_tables import MasterTables
 from engine.remoting.peers.registrar import Registrar
 from engine.remoting.peers.replica_locks import ReplicaLocks
+from engine.remoting.processors.admin.administration import Administration
+from engine.remoting.processors.admin.shown_settings import settings_of
+from engine.remoting.processors.client_processor import ClientProcessor
+from engine.remoting.processors.front_tables import SUBSCRIPTIONS, FrontTables
+from engine.remoting.processors.offset_processor import OffsetProcessor
+from engine.remoting.processors.parts import Part, PartContext, SharedClients
+from engine.remoting.processors.queries import Queries
+from engine.remoting.processors.rivals import Rivals
+from engine.remoting.processors.service_part import ServicePart
+from engine.remoting.processors.topic_making import TopicMaking
 from engine.remoting.sockets.log_answers import LogAnswers
 from engine.remoting.sockets.server import Answered
 from engine.settings.config import BrokerConfig, BrokerRole
+from engine.shared_memory import live_settings
+from engine.shared_memory.clients.client_table import ClientJournal
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.ha_samples import read_ha_samples
+from engine.shared_memory.region_directory import settings_request
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.files.file_state import FileState
@@ -77,8 +77,8 @@ from store.names import GROUPS, TOPICS
 log = logging.getLogger("slipstream.remoting")
 
 PARTS: tuple[Callable[[PartContext], Part], ...] = (  # a line for each module of handlers
-    ClientDesk,
-    OffsetDesk,
+    ClientProcessor,
+    OffsetProcessor,
     Queries,
     Administration,
     TopicMaking,
@@ -105,18 +105,18 @@ class Clients:
     def __init__(
         self,
         config: BrokerConfig,
-        board: Board,
+        counters: BrokerCounters,
         bells: Bells,
         how: BrokerTls | None = None,
         tables_from: str = "",
         file: str = "",
         asking_id: int = 0,
     ) -> None:
-        self._config, self._board, self._turns = config, board, RoleLoop()
+        self._config, self._counters, self._turns = config, counters, RoleLoop()
         self._loop = self._turns.loop
         self._is_slave = config.broker_role is BrokerRole.SLAVE
-        self._journal = ClientJournal.attach(board.directory)
-        self._files = BrokerFiles(config, wall_ms(), board.directory, is_beside=True, kept=self._journal)
+        self._journal = ClientJournal.attach(counters.directory)
+        self._files = BrokerFiles(config, wall_ms(), counters.directory, is_beside=True, kept=self._journal)
         self._requests = AdminRequests(
             config.compat,
             self._files.metadata,
@@ -125,14 +125,14 @@ class Clients:
             has_timers=config.timer_wheel_enable,
             address=f"{config.broker_ip1}:{config.listen_port}",
         )
-        self._log_answers = LogAnswers(config, board)
+        self._log_answers = LogAnswers(config, counters)
         self._tls = how or tls.of_broker(config)
         self._lines, self._tasks = RareLines(log), RoleTasks(self._loop)
-        self._links = FrontLinks(self._loop, board.directory, config.front_processes, bells, self)
+        self._links = FrontLinks(self._loop, counters.directory, config.front_processes, bells, self)
         metadata, about = self._files.metadata, (self._tasks, self._lines)
-        self._master = MasterTables(config, board, metadata, *about, self._tls.client)
+        self._master = MasterTables(config, counters, metadata, *about, self._tls.client)
         self._registrar = Registrar(
-            config, board, metadata, *about, self._learn, self._master.forget, self._turns.end_turn
+            config, counters, metadata, *about, self._learn, self._master.forget, self._turns.end_turn
         )
         self._registrar.asking_id = asking_id
         self._kept = KeptChanges(self._files, self._registrar, self._lines, self._turns.end_turn)
@@ -147,10 +147,10 @@ class Clients:
         )
         self.front_tables = FrontTables(metadata, self._clients.consumers, self._links.replayed.is_set)
         take_journal(self._journal, self._files, self._clients.locks)
-        self._writing, self._counts = OffsetWriting(metadata), KeptCounts(board.directory)
+        self._writing, self._counts = OffsetWriting(metadata), KeptCounts(counters.directory)
         context = PartContext(
             config,
-            board,
+            counters,
             self._loop,
             metadata,
             self._links,
@@ -165,26 +165,30 @@ class Clients:
         self._by_code = {code: part for part in self._parts for code in (*part.handlers, *part.later)}
         self._questions = {what: ask for part in self._parts for what, ask in part.questions.items()}
         self._master_end = MasterEnd(config, lambda: self._master.address, self._tls.client)
-        self._metrics = MetricsServer(config, board, self._sizes, self._master_end.read)
+        self._metrics = MetricsServer(config, counters, self._sizes, self._master_end.read)
         self._metrics_at_ms = self._look_at_ms = self._quiet_at_ms = 0
         self._is_stirred = True  # something came since the last turn
         self._topics_seen: FileState | None = (0, 0, 0)  # as no file has: what was reported before is unknown
         self._links.begin()
         gc.freeze()  # the tables stay: a collection that looked at 10,000 groups' would be a turn of 0.1 s
         if tables_from and not self._is_slave:
-            taking = last_offsets.take_over(tables_from, metadata, board.directory, self._tls.client)
+            taking = last_offsets.take_over(tables_from, metadata, counters.directory, self._tls.client)
             self._tasks.begin("last offsets", taking)
 
     def _use_settings(self, wanted: dict[str, int], how_long: str) -> None:
         """Have what an administrator changed used from now on."""
-        before, changed, now = live_settings.texts(self._board), self._set(wanted), live_settings.texts(self._board)
+        before, changed, now = (
+            live_settings.texts(self._counters),
+            self._set(wanted),
+            live_settings.texts(self._counters),
+        )
         for name in changed:
             log.info("an administrator set %s=%s (it was %s) %s", name, now[name], before[name], how_long)
 
     def _set(self, wanted: dict[str, int]) -> list[str]:
         """The names of those that were others before."""
-        changed = live_settings.change(self._board, wanted)
-        waiting.add(self._board.topics_changes, 1)  # a topic's permission is the broker's, too
+        changed = live_settings.change(self._counters, wanted)
+        waiting.add(self._counters.topics_changes, 1)  # a topic's permission is the broker's, too
         self._registrar.set_period()
         return changed
 
@@ -193,15 +197,15 @@ class Clients:
         return {name: value for part in self._parts for name, value in part.figures().items()}
 
     def _facts(self) -> Facts:
-        config, board = self._config, self._board
+        config, counters = self._config, self._counters
         files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         root = os.fspath(config.store_path_root_dir)
         slave, fallbehind = self._is_slave, config.ha_slave_fallbehind_max_bytes
-        samples = board.directory
+        samples = counters.directory
         return Facts(
-            lambda: runtime_info(root, board, files, config.compat) | self._figures(),
-            lambda: ha_status(board, read_ha_samples(samples), is_slave=slave, fallbehind_max_bytes=fallbehind),
-            lambda: settings_of(config, board),
+            lambda: runtime_info(root, counters, files, config.compat) | self._figures(),
+            lambda: ha_status(counters, read_ha_samples(samples), is_slave=slave, fallbehind_max_bytes=fallbehind),
+            lambda: settings_of(config, counters),
             live_settings.changeable(),
             live_settings.why_not,
         )
@@ -234,7 +238,7 @@ class Clients:
             self._tasks.begin(TABLES_TASK, self._write_tables())
         are_due = self._files.are_offsets_due(now_ms)  # before other files' next turn: one that fails has ever more
         self._files.save(now_ms)
-        waiting.note(self._board.tables_errno, self._files.write_errno)
+        waiting.note(self._counters.tables_errno, self._files.write_errno)
         if are_due and OFFSETS_TASK not in self._tasks:
             self._tasks.begin(OFFSETS_TASK, self._files.save_offsets(self._writing, now_ms))
 
@@ -247,7 +251,7 @@ class Clients:
         """Return whether topics.json was replaced since the last look; if so, have producers read it again."""
         before, self._topics_seen = self._topics_seen, self._files.state_of_topics()
         if before != self._topics_seen:
-            waiting.add(self._board.topics_changes, 1)
+            waiting.add(self._counters.topics_changes, 1)
         return before != self._topics_seen
 
     def serve(self, turn: Callable[[], int], stopping: Callable[[], bool]) -> None:
@@ -283,7 +287,7 @@ class Clients:
         waits = [((name,), float(count)) for part in self._parts for name, count in part.waiting().items()]
         series.append(Series(GAUGE, "rocketmq_processor_watermark", "Request processor watermark", PROCESSOR, waits))
         return TableSizes(
-            self._board.broker_permission.read(),
+            self._counters.broker_permission.read(),
             len(tables.topics),
             len(tables.groups),
             tuple(series),
@@ -323,7 +327,7 @@ class Clients:
         registers, self._requests.wants_registration = self._requests.wants_registration, False
         if wanted := self._requests.changed_settings:
             self._requests.changed_settings, use = {}, partial(self._use_settings, wanted)
-            assert answer is None or isinstance(answer, RemotingCommand), "the requests' desk answers at once"
+            assert answer is None or isinstance(answer, RemotingCommand), "the requests' processors answer at once"
             answer = self._settings.change(request, answer, live_settings.texts_of(wanted), use)
         answer = self._kept.answer(request, answer, registers=registers)
         self._tell_fronts()
@@ -386,11 +390,11 @@ class Clients:
 
     def _look(self) -> None:
         """Take what others wrote into files; ask again for a master's name that leads nowhere."""
-        board = self._board
-        if wanted := settings_request.take(board.directory):
+        counters = self._counters
+        if wanted := settings_request.take(counters.directory):
             self._set(wanted)
-            settings_request.done(board.directory)
-        dispatched = board.reput_from_offset.read() == board.max_physical_offset.read()
+            settings_request.done(counters.directory)
+        dispatched = counters.reput_from_offset.read() == counters.max_physical_offset.read()
         if self._files.look(wall_ms(), dispatched):
             self._registrar.hurry()
         if self._is_slave:
@@ -418,7 +422,7 @@ class Clients:
 
 def open_role(
     config: BrokerConfig,
-    board: Board,
+    counters: BrokerCounters,
     bells: Bells,
     how: BrokerTls | None = None,
     tables_from: str = "",
@@ -430,6 +434,6 @@ def open_role(
     at name servers until it has asked who else is one."""
     gc.disable()  # of what is loaded nothing is garbage, and to look for it again and again is a third of the load
     try:
-        return Clients(config, board, bells, how, tables_from, file, asking_id)
+        return Clients(config, counters, bells, how, tables_from, file, asking_id)
     finally:
         gc.enable()

@@ -10,11 +10,11 @@ import socket
 import struct
 from typing import NamedTuple
 
-from engine.board import addresses
 from engine.net.tls import RenewedContext
 from engine.protocol.ha.wire import NOT_CONNECTED, CloseReason
 from engine.replication import tls_relay
 from engine.replication.tls_relay import TlsRelay
+from engine.shared_memory import addresses
 from ipc import descriptors
 from ipc.counters import Cursor
 

@@ -19,8 +19,6 @@ from enum import IntEnum
 
 import numpy as np
 
-from engine.board import address_cursors, addresses
-from engine.board.cursors import Board, HaSlotState, IdentityState
 from engine.protocol.ha.group_transfer import (
     Claim,
     SlaveAck,
@@ -32,6 +30,8 @@ from engine.protocol.ha.group_transfer import (
 from engine.protocol.ha.policy import put_policy
 from engine.settings import replication
 from engine.settings.config import BrokerConfig
+from engine.shared_memory import address_cursors, addresses
+from engine.shared_memory.cursors import BrokerCounters, HaSlotState, IdentityState
 from ipc import waiting
 from ipc.arrays import Words
 from ipc.compiled.atomics import Followed, await_change, load_acquire, monotonic_ms, raise_to
@@ -103,15 +103,20 @@ class GroupTransfer:
     name = "group_transfer"
 
     def __init__(
-        self, board: Board, in_sync_replicas: int, fallbehind_bytes_max: int, *, for_each_count: bool = False
+        self,
+        counters: BrokerCounters,
+        in_sync_replicas: int,
+        fallbehind_bytes_max: int,
+        *,
+        for_each_count: bool = False,
     ) -> None:
-        self._board = board
+        self._counters = counters
         self._in_sync_replicas = in_sync_replicas
         self._for_each_count = for_each_count  # puts differ in how many replicas they need
         self._fallbehind_bytes_max = fallbehind_bytes_max
         self._bell_seen = 0
         self._in_sync = -1
-        self._confirmed = board.confirm_offset.read()
+        self._confirmed = counters.confirm_offset.read()
         slots = [
             [
                 cursor.index
@@ -120,19 +125,19 @@ class GroupTransfer:
                     words.identity_state,
                 )
             ]
-            for words in board.ha
+            for words in counters.ha
         ]  # fmt: skip
-        self._places = np.array([board.max_physical_offset.index, *(place for slot in slots for place in slot)])
+        self._places = np.array([counters.max_physical_offset.index, *(place for slot in slots for place in slot)])
         # A bell counts only while somebody is registered. We are, for life: a ring between our look at the
         # acknowledgements and our sleep would be lost otherwise. One that a kill left costs a system call a ring.
-        bell = board.ack_bell
+        bell = counters.ack_bell
         bell.words[bell.index + Followed.WAITERS] += 1
 
     def do_work(self, _now_ms: int) -> int:
         """Compare all acknowledgements. Always 0: what comes after that rings, and `idle` does not sleep then."""
-        board = self._board
-        self._bell_seen = board.ack_bell.read()
-        end, *slots = board.counters.words[self._places].tolist()  # one look at all
+        counters = self._counters
+        self._bell_seen = counters.ack_bell.read()
+        end, *slots = counters.region.words[self._places].tolist()  # one look at all
         states = slots[SlotPlace.STATE :: SLOT_PLACES]
         connected = [slot * SLOT_PLACES for slot, state in enumerate(states) if state == HaSlotState.TRANSFER]
         names = identities([self._claim(at // SLOT_PLACES, slots[at : at + SLOT_PLACES]) for at in connected])
@@ -142,33 +147,33 @@ class GroupTransfer:
         confirmed = confirm_offset(held, self._in_sync_replicas, end)
         if confirmed > self._confirmed:
             self._confirmed = confirmed
-            waiting.raise_to(board.confirm_offset, confirmed)  # senders raise it, too
+            waiting.raise_to(counters.confirm_offset, confirmed)  # senders raise it, too
         if self._for_each_count:
             self._confirm_each(held, end)
         in_sync = in_sync_slaves(acks, end, self._fallbehind_bytes_max)
         if in_sync != self._in_sync:
             self._in_sync = in_sync
-            waiting.publish(board.in_sync_slaves, in_sync)
+            waiting.publish(counters.in_sync_slaves, in_sync)
         return 0
 
     def _confirm_each(self, held: list[SlaveAck], end: int) -> None:
-        for count, cursor in self._board.confirm_offsets.items():
+        for count, cursor in self._counters.confirm_offsets.items():
             if count > 1 and (confirmed := confirm_offset(held, count, end)) > cursor.read():
                 waiting.publish(cursor, confirmed)
 
     def _claim(self, slot: int, words: list[int]) -> Claim:
         peer, is_proved = words[SlotPlace.PEER], words[SlotPlace.IDENTITY_STATE] == IdentityState.SIGNED
-        packed = address_cursors.read(self._board.ha[slot].peer_address) if peer & addresses.IPV6 else (peer,)
+        packed = address_cursors.read(self._counters.ha[slot].peer_address) if peer & addresses.IPV6 else (peer,)
         return Claim(slave_identity(*packed), words[SlotPlace.IDENTITY], is_proved)
 
     def idle(self, timeout_ms: int) -> None:
         """Sleep until a sender or the flusher rings."""
-        board = self._board
+        counters = self._counters
         if self._in_sync != 1 or self._in_sync_replicas != 2 or self._for_each_count:
             timeout_ms = min(timeout_ms, LOOK_MS) if self._in_sync else timeout_ms
-            waiting.await_change(board.ack_bell, self._bell_seen, timeout_ms)
+            waiting.await_change(counters.ack_bell, self._bell_seen, timeout_ms)
             return
-        bell, confirm, words = board.ack_bell.index, board.confirm_offset.index, board.counters.words
+        bell, confirm, words = counters.ack_bell.index, counters.confirm_offset.index, counters.region.words
         self._confirmed = int(
             follow_single_slave(
                 words, self._places, bell, confirm, self._confirmed, self._fallbehind_bytes_max, timeout_ms
@@ -177,13 +182,13 @@ class GroupTransfer:
 
     def close(self) -> None:
         """Unregister at the bell."""
-        bell = self._board.ack_bell
+        bell = self._counters.ack_bell
         bell.words[bell.index + Followed.WAITERS] -= 1
 
 
-def open_role(config: BrokerConfig, board: Board) -> GroupTransfer:
+def open_role(config: BrokerConfig, counters: BrokerCounters) -> GroupTransfer:
     """The group transfer of this broker; on an ASYNC_MASTER it confirms what is in the log."""
     policy = put_policy(replication.of_config(config))
     return GroupTransfer(
-        board, policy.replicas_least, config.ha_slave_fallbehind_max_bytes, for_each_count=policy.replicas_min > 0
+        counters, policy.replicas_least, config.ha_slave_fallbehind_max_bytes, for_each_count=policy.replicas_min > 0
     )

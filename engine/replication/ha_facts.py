@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.board.addresses import host_and_port
-from engine.board.cursors import Board
 from engine.protocol.ha.hello import Facts, Identity, SlaveGreeting
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.addresses import host_and_port
+from engine.shared_memory.cursors import BrokerCounters
 from store.errors import OwnFileDamaged, StoreError
 from store.notes import divergence, epochs, peers
 
@@ -45,15 +45,15 @@ def secret_in(file: Path | str | None) -> bytes:
 class HaFacts:
     """Facts that one broker says of itself."""
 
-    def __init__(self, config: BrokerConfig, board: Board) -> None:
-        self._root, self._board, self._config = config.store_path_root_dir, board, config
+    def __init__(self, config: BrokerConfig, counters: BrokerCounters) -> None:
+        self._root, self._counters, self._config = config.store_path_root_dir, counters, config
         self._remoting = host_and_port(config.broker_ip1, config.listen_port)
         self._is_required = config.ha_secret_required
         self._identity = Identity(config.broker_cluster_name, config.broker_name, config.broker_id)
 
     def now(self) -> Facts:
         """Return the facts at this moment. Raises OwnFileDamaged, OSError."""
-        begin, end = self._board.min_physical_offset.read(), self._board.max_physical_offset.read()
+        begin, end = self._counters.min_physical_offset.read(), self._counters.max_physical_offset.read()
         entries, met = epochs.read(self._root).entries, peers.read(self._root)
         return Facts(self._identity, begin, end, entries, self._remoting, met)
 

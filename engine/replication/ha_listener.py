@@ -20,9 +20,6 @@ import ssl
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from engine.board import address_cursors, addresses
-from engine.board.cursors import HA_CONNECTIONS_MAX, Board, HaSlotState
-from engine.board.failures import Failures
 from engine.net import tls
 from engine.net.listeners import bind_address, listen
 from engine.net.rare_lines import RareLines
@@ -37,6 +34,9 @@ from engine.replication.ha_senders import SenderDeaths, SenderProcess, pidfd_of
 from engine.role import Role, enter_child, run_role, stop_alarm
 from engine.settings.config import BrokerConfig
 from engine.settings.keys import HA_CALLERS
+from engine.shared_memory import address_cursors, addresses
+from engine.shared_memory.cursors import HA_CONNECTIONS_MAX, BrokerCounters, HaSlotState
+from engine.shared_memory.failures import Failures
 from ipc import descriptors, waiting
 from ipc.clock import monotonic_ms
 
@@ -69,7 +69,7 @@ class Accepted(NamedTuple):
     peer: Address
 
 
-OpenSender = Callable[[BrokerConfig, Board, int, socket.socket, Address, bytes, bool, int], SenderRole]
+OpenSender = Callable[[BrokerConfig, BrokerCounters, int, socket.socket, Address, bytes, bool, int], SenderRole]
 
 
 class HaListener:
@@ -80,7 +80,7 @@ class HaListener:
     def __init__(
         self,
         config: BrokerConfig,
-        board: Board,
+        counters: BrokerCounters,
         failures: Failures,
         listening: socket.socket,
         open_sender: OpenSender,
@@ -88,7 +88,7 @@ class HaListener:
         how: RenewedContext | None = None,
     ) -> None:
         self._config = config
-        self._board = board
+        self._counters = counters
         self._listening = listening
         self._open_sender = open_sender
         self._tls = how
@@ -97,18 +97,18 @@ class HaListener:
         )
         self._accepted: dict[int, Accepted] = {}  # by descriptor, as the callers are
         self._senders: dict[int, SenderProcess] = {}
-        self._deaths = SenderDeaths(board, failures)
+        self._deaths = SenderDeaths(counters, failures)
         self._lines = RareLines(log)
         self._look_at_ms = self._accept_at_ms = 0
         self._poll = select.epoll()
         self._poll.register(listening, select.EPOLLIN)
         self._poll.register(stop_alarm(), select.EPOLLIN)
-        for words in board.ha:  # the senders of a listener that was killed died with it
+        for words in counters.ha:  # the senders of a listener that was killed died with it
             if words.state.read() != HaSlotState.FREE:
                 self._count_end(words.slot, CloseReason.KILLED)
             waiting.publish(words.state, HaSlotState.FREE)
-            waiting.publish(board.pids[f"sender.{words.slot}"], 0)
-        waiting.publish(board.ha_listen_port, listening.getsockname()[1])
+            waiting.publish(counters.pids[f"sender.{words.slot}"], 0)
+        waiting.publish(counters.ha_listen_port, listening.getsockname()[1])
 
     def do_work(self, _now_ms: int) -> int:
         """Accept, hear, fork for who has reported, reap who has ended; how many of these."""
@@ -136,7 +136,7 @@ class HaListener:
             self._accept_at_ms = 0
             self._poll.register(self._listening, select.EPOLLIN)
         for process in self._senders.values():
-            words = self._board.ha[process.slot]
+            words = self._counters.ha[process.slot]
             acknowledged = words.slave_ack_offset.read()
             is_served = words.state.read() == HaSlotState.TRANSFER  # else it has yet to say who it is
             is_owing = words.next_transfer_offset.read() > acknowledged or not is_served
@@ -157,7 +157,7 @@ class HaListener:
                 peer,
                 HA_CONNECTIONS_MAX,
             )
-            waiting.add(self._board.ha_ended[CloseReason.SLOTS_TAKEN], 1)
+            waiting.add(self._counters.ha_ended[CloseReason.SLOTS_TAKEN], 1)
         self._forget(caller.number)
 
     # callers
@@ -205,7 +205,7 @@ class HaListener:
             return True
         sock.close()
         reason = CloseReason.NOT_ALLOWED
-        waiting.add(self._board.ha_ended[reason], 1)
+        waiting.add(self._counters.ha_ended[reason], 1)
         who = addresses.host_and_port(*peer)
         self._lines.tell(reason.name, now_ms, "%s: %s; %s", who, reason.name, self._advice(reason))
         return False
@@ -251,7 +251,7 @@ class HaListener:
             self._judge(fd, now_ms)
 
     def _refuse(self, fd: int, reason: CloseReason, why: str, now_ms: int) -> None:
-        waiting.add(self._board.ha_ended[reason], 1)
+        waiting.add(self._counters.ha_ended[reason], 1)
         peer = addresses.host_and_port(*self._accepted[fd].peer)
         self._lines.tell(reason.name, now_ms, "%s: %s, %s; %s", peer, reason.name, why, self._advice(reason))
         self._forget(fd)
@@ -260,7 +260,7 @@ class HaListener:
         """Hang up on who cannot be a slave at all; whether a slave can be served, its sender says."""
         report = self._callers.report_of(fd)
         (offset,) = REPORT.unpack(report)
-        if is_of_a_slave(offset, self._board.max_physical_offset.read()):
+        if is_of_a_slave(offset, self._counters.max_physical_offset.read()):
             return
         if report.startswith(HELLO_BYTES):
             self._refuse(fd, CloseReason.TLS, "it uses TLS, but haTlsMode=disabled here", now_ms)
@@ -305,7 +305,7 @@ class HaListener:
             now_ms,
             "sender.%d: connection of %s ended: %s; %s",
             process.slot,
-            address_cursors.text_of(self._board.ha[process.slot].peer_address),
+            address_cursors.text_of(self._counters.ha[process.slot].peer_address),
             CloseReason.GAVE_WAY.name,
             self._advice(CloseReason.GAVE_WAY),
         )
@@ -314,7 +314,7 @@ class HaListener:
     def _fork_sender(self, slot: int, caller: Caller, now_ms: int) -> bool:
         accepted, parent_pid, waited_ms = self._accepted[caller.number], os.getpid(), now_ms - caller.since_ms
         is_told = self._lines.may_tell("connections of slaves ended", now_ms)
-        words = self._board.ha[slot]
+        words = self._counters.ha[slot]
         waiting.note(words.reason, CloseReason.NONE)
         try:
             pid = os.fork()
@@ -330,18 +330,23 @@ class HaListener:
         crowd = str(caller.crowd)
         self._senders[slot] = SenderProcess(slot, pid, pidfd, crowd, now_ms, heard, now_ms, acknowledged, now_ms)
         self._poll.register(pidfd, select.EPOLLIN)
-        waiting.publish(self._board.pids[f"sender.{slot}"], pid)
+        waiting.publish(self._counters.pids[f"sender.{slot}"], pid)
         self._forget(caller.number)
         return True
 
     def _run_sender(self, slot: int, accepted: Accepted, report: bytes, waited_ms: int, is_told: bool, pid: int) -> int:
         """The child's life; its exit status. `pid`: its parent's."""
         try:
-            stop, config, board, peer = enter_child(f"sender.{slot}", pid), self._config, self._board, accepted.peer
+            stop, config, counters, peer = (
+                enter_child(f"sender.{slot}", pid),
+                self._config,
+                self._counters,
+                accepted.peer,
+            )
             self._close_inherited(accepted.sock)
             with tls_relay.plain_of(accepted.sock) as sock:
-                sender = self._open_sender(config, board, slot, sock, peer, report, is_told, waited_ms)
-                run_role(sender, self._board.heartbeats[sender.name], lambda: stop() or sender.ended)
+                sender = self._open_sender(config, counters, slot, sock, peer, report, is_told, waited_ms)
+                run_role(sender, self._counters.heartbeats[sender.name], lambda: stop() or sender.ended)
         except BaseException as error:
             return self._deaths.failed(slot, error, is_told)
         return 0
@@ -363,19 +368,19 @@ class HaListener:
             self._deaths.died(process.slot, status, monotonic_ms())
         del self._senders[process.slot]
         self._count_end(process.slot, CloseReason.GAVE_WAY if process.gives_way else CloseReason.KILLED)
-        waiting.publish(self._board.pids[f"sender.{process.slot}"], 0)
-        waiting.publish(self._board.ha[process.slot].state, HaSlotState.FREE)  # a killed sender could not
-        waiting.ring(self._board.ack_bell)
+        waiting.publish(self._counters.pids[f"sender.{process.slot}"], 0)
+        waiting.publish(self._counters.ha[process.slot].state, HaSlotState.FREE)  # a killed sender could not
+        waiting.ring(self._counters.ack_bell)
 
     def _count_end(self, slot: int, otherwise: CloseReason) -> None:
         """Count why a sender ended, here, because a tally has one writer; a killed one could not say why."""
-        words = self._board.ha[slot]
+        words = self._counters.ha[slot]
         if words.reason.read() == CloseReason.NONE:
             waiting.note(words.reason, otherwise)
             waiting.note(words.ended_at_ms, monotonic_ms())
         reason = CloseReason(words.reason.read())
-        waiting.add(self._board.ha_ended[reason], 1)
-        waiting.add(self._board.ha_acks_rejected, words.acks_rejected.read())
+        waiting.add(self._counters.ha_ended[reason], 1)
+        waiting.add(self._counters.ha_acks_rejected, words.acks_rejected.read())
         waiting.note(words.acks_rejected, 0)
 
     # waiting and ending
@@ -403,10 +408,14 @@ class HaListener:
 
 
 def open_role(
-    config: BrokerConfig, board: Board, failures: Failures, open_sender: OpenSender, how: BrokerTls | None = None
+    config: BrokerConfig,
+    counters: BrokerCounters,
+    failures: Failures,
+    open_sender: OpenSender,
+    how: BrokerTls | None = None,
 ) -> HaListener:
     """Return the listener; `open_sender` is `engine.replication.sender.open_role`, called in the forked child."""
-    port = config.ha_listen_port or board.ha_listen_port.read()  # an ephemeral one stays: slaves know it
+    port = config.ha_listen_port or counters.ha_listen_port.read()  # an ephemeral one stays: slaves know it
     address = bind_address(config.bind_address, config.broker_ip2)
     try:
         listening = listen(address, port)
@@ -415,4 +424,4 @@ def open_role(
     descriptors, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     callers_max = min(config.ha_callers_max, max(1, descriptors // 2))
     secured = (how or tls.of_broker(config)).ha_server
-    return HaListener(config, board, failures, listening, open_sender, callers_max, secured)
+    return HaListener(config, counters, failures, listening, open_sender, callers_max, secured)

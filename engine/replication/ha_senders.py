@@ -10,9 +10,9 @@ import os
 import signal
 from dataclasses import dataclass
 
-from engine.board.cursors import SENDERS, Board
-from engine.board.failures import Failures, exit_text, first_line, needs_no_traceback
 from engine.protocol.ha.callers import Holder
+from engine.shared_memory.cursors import SENDERS, BrokerCounters
+from engine.shared_memory.failures import Failures, exit_text, first_line, needs_no_traceback
 from ipc import waiting
 
 log = logging.getLogger("slipstream.ha_listener")
@@ -53,11 +53,11 @@ class SenderProcess:
 class SenderDeaths:
     """Senders that died before the end of their connection: counted by slot, with the first line of the last error."""
 
-    def __init__(self, board: Board, failures: Failures) -> None:
-        self._board, self._failures = board, failures
+    def __init__(self, counters: BrokerCounters, failures: Failures) -> None:
+        self._counters, self._failures = counters, failures
         self._at_ms: dict[int, list[int]] = {}
         for sender in SENDERS:
-            waiting.publish(board.deaths[sender], 0)
+            waiting.publish(counters.deaths[sender], 0)
 
     def failed(self, slot: int, error: BaseException, may_tell: bool) -> int:
         """The failing sender's own last deed: note why; its exit code."""
@@ -81,7 +81,7 @@ class SenderDeaths:
         """Count those of the last minute alone."""
         for slot, at_ms in self._at_ms.items():
             at_ms[:] = [one for one in at_ms if now_ms - one < DEATHS_WINDOW_MS]
-            waiting.note(self._board.deaths[SENDERS[slot]], len(at_ms))
+            waiting.note(self._counters.deaths[SENDERS[slot]], len(at_ms))
 
 
 def pidfd_of(pid: int) -> int:

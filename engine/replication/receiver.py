@@ -16,9 +16,6 @@ import logging
 import os
 import socket
 
-from engine.board import address_cursors, addresses, written_file
-from engine.board.cursors import Board
-from engine.board.failures import errno_text, is_unreadable
 from engine.net import tls
 from engine.net.tls import BrokerTls
 from engine.protocol.ha.client import HaClient, HaClientState
@@ -34,6 +31,9 @@ from engine.replication.receiver_kernel import INBOX_BYTES, NO_SEGMENT, HeldWord
 from engine.replication.tls_relay import TlsRelay
 from engine.role import stop_alarm
 from engine.settings.config import BrokerConfig
+from engine.shared_memory import address_cursors, addresses, written_file
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.failures import errno_text, is_unreadable
 from ipc import descriptors, waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.errors import StoreError
@@ -60,24 +60,24 @@ class Receiver:
     def __init__(
         self,
         config: BrokerConfig,
-        board: Board,
+        counters: BrokerCounters,
         files: SegmentFiles,
         limits: ClientLimits,
         *,
         dial: Dial,
         flush_reports: FlushReports,
     ) -> None:
-        end, built_to = board.max_physical_offset.read(), board.reput_from_offset.read()
-        known = max(built_to, board.min_physical_offset.read())  # where a record begins
+        end, built_to = counters.max_physical_offset.read(), counters.reput_from_offset.read()
+        known = max(built_to, counters.min_physical_offset.read())  # where a record begins
         left = bytes_missing(files, known, end)
         self.client = HaClient(limits, end, left, from_last_file=config.sync_from_last_file)
-        self._facts = ha_facts.HaFacts(config, board)
+        self._facts = ha_facts.HaFacts(config, counters)
         self._dial, self._flush_reports = dial, flush_reports
         self._diverged_path = divergence.path_of(config.store_path_root_dir)
         self._look_for_note_at_ms = 0
         self._is_diverged = False
-        self._board = board
-        self._words = board.ha_client
+        self._counters = counters
+        self._words = counters.ha_client
         self._files = files
         self._master = config.ha_master_address
         self._socket: socket.socket | None = None
@@ -85,7 +85,7 @@ class Receiver:
         self._segment: Segment | None = None
         self._target = NO_SEGMENT
         self._has_wiped = False
-        self._line = receiver_kernel.line_of(board, self.client)
+        self._line = receiver_kernel.line_of(counters, self.client)
         self._held = self._line.held
         self._now_ms = 0
         waiting.publish(self._words.state, HaClientState.READY)
@@ -96,11 +96,11 @@ class Receiver:
         Also 0 when they were the last: the next turn would only find that out, and every put would pay for it.
         """
         self._now_ms = now_ms
-        if is_unreadable(self._board):  # no acknowledgement of what nobody here can read
+        if is_unreadable(self._counters):  # no acknowledgement of what nobody here can read
             if self._is_begun():
                 self._hang_up(CloseReason.LOG_UNREADABLE, "")
             return 0
-        if number := self._board.flush_errno.read():  # nor of what the disk does not take, or what nobody can reach
+        if number := self._counters.flush_errno.read():  # nor of what the disk does not take, or what nobody can reach
             if self._is_begun():
                 self._hang_up(CloseReason.DISK_FAILED, errno_text(number))
             return 0
@@ -145,7 +145,7 @@ class Receiver:
 
     def _advertised(self) -> Address | None:
         """Return where the name server says that the master is, asked at each connect: it may be another one by now."""
-        return addresses.unpack(*address_cursors.read(self._board.ha_server_address))
+        return addresses.unpack(*address_cursors.read(self._counters.ha_server_address))
 
     def _begin(self, dialed: Dialed, now_ms: int) -> int:
         """Begin a connection: say who we are and what we have."""
@@ -171,7 +171,7 @@ class Receiver:
         if self.client.end == 0:
             return NO_TAIL
         bases = self._files.base_offsets()
-        begin = max(self._board.min_physical_offset.read(), bases[0] if bases else 0)
+        begin = max(self._counters.min_physical_offset.read(), bases[0] if bases else 0)
         return Tail(*overlap.last_bytes(self._files, begin, self.client.end, self.overlap_bytes))
 
     def _note_difference(self) -> None:
@@ -200,7 +200,7 @@ class Receiver:
         if self._relay is not None and self._relay.failure is not None and reason is CloseReason.PEER_CLOSED:
             reason, detail = CloseReason.TLS, self._relay.failure
         self._flush_reports.stop()
-        waiting.publish(self._board.flush_at_once, 0)
+        waiting.publish(self._counters.flush_at_once, 0)
         if reason is CloseReason.DIVERGED:
             self._note_difference()
         reason = self.client.seen_as(reason)
@@ -279,7 +279,7 @@ class Receiver:
         if opening is not None and opening.greeting is not None and opening.greeting.master is not None:
             self._facts.follow(opening.greeting.master)
             replica_words.publish_remoting(self._words.remoting, opening.greeting.master.remoting)
-        waiting.publish(self._board.flush_at_once, int(self.client.puts_wait))
+        waiting.publish(self._counters.flush_at_once, int(self.client.puts_wait))
         if self.client.counts_flushed and self._socket is not None:
             self._flush_reports.start(self._socket)
 
@@ -289,7 +289,7 @@ class Receiver:
             return
         if self._segment is None and self._lacks_space():
             return  # an empty log begins at `end`: said once its first segment exists
-        waiting.publish(self._board.max_physical_offset, end)
+        waiting.publish(self._counters.max_physical_offset, end)
         self._held[HeldWord.PUBLISHED] = end
 
     def _report(self, now_ms: int) -> None:
@@ -315,15 +315,15 @@ class Receiver:
             return False
         if not self.client.body_left and offset == self._held[HeldWord.PUBLISHED]:
             return False  # nothing is due: an empty slave must not begin a log before its master says where
-        waiting.publish(self._board.segment_request_offset, offset)
-        if self._board.allocated_offset.read() <= offset:
+        waiting.publish(self._counters.segment_request_offset, offset)
+        if self._counters.allocated_offset.read() <= offset:
             return True
         if self._segment is not None:
             self._segment.close()
         self._segment, self._target = None, NO_SEGMENT  # stays so if the next line raises
         segment = self._segment = self._files.open(self._files.base_of(offset), writable=True)
         self._target = receiver_kernel.Target(segment.fd, segment.base_offset, segment.end_offset)
-        written_file.note(self._board, segment)
+        written_file.note(self._counters, segment)
         if not self._has_wiped:
             self._wipe(segment, offset - segment.base_offset)
         return False
@@ -341,15 +341,15 @@ class Receiver:
         """Sleep until bytes come, room comes, the connection stands, or something is due."""
         timeout_ms = min(timeout_ms, LOOK_MS)
         wait_ms = min(timeout_ms, self.client.wait_ms(self._now_ms))
-        if self._is_diverged or is_unreadable(self._board) or self._board.flush_errno.read():
+        if self._is_diverged or is_unreadable(self._counters) or self._counters.flush_errno.read():
             wait_ms = timeout_ms
         if self.client.state is not HaClientState.TRANSFER:
             writing = self._dial.awaited
             descriptors.await_ready([stop_alarm()], writing, wait_ms if writing or self._master else timeout_ms)
             return
-        allocated_seen = self._board.allocated_offset.read()
+        allocated_seen = self._counters.allocated_offset.read()
         if self._lacks_space():
-            waiting.await_change(self._board.allocated_offset, allocated_seen, wait_ms)
+            waiting.await_change(self._counters.allocated_offset, allocated_seen, wait_ms)
             return
         self._receive(0, max(1, wait_ms))
 
@@ -360,7 +360,7 @@ class Receiver:
             self._segment.close()
 
 
-def open_role(config: BrokerConfig, board: Board, how: BrokerTls | None = None) -> Receiver:
+def open_role(config: BrokerConfig, counters: BrokerCounters, how: BrokerTls | None = None) -> Receiver:
     """The receiver of this slave; without haMasterAddress it waits forever. `how`: its certificates, else read now."""
     limits = ClientLimits(
         segment_bytes=config.mapped_file_size_commit_log_bytes,
@@ -369,5 +369,5 @@ def open_role(config: BrokerConfig, board: Board, how: BrokerTls | None = None) 
         reconnect_interval_ms=config.ha_reconnect_interval_ms,
     )
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
-    dial = Dial(board.ha_listen_port, (how or tls.of_broker(config)).ha_client)
-    return Receiver(config, board, files, limits, dial=dial, flush_reports=FlushReports(board.flushed_offset))
+    dial = Dial(counters.ha_listen_port, (how or tls.of_broker(config)).ha_client)
+    return Receiver(config, counters, files, limits, dial=dial, flush_reports=FlushReports(counters.flushed_offset))

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.board.cursors import Board
 from engine.protocol.ha.client import HaClient
 from engine.protocol.ha.client_kernel import (
     NOTHING,
@@ -31,6 +30,7 @@ from engine.protocol.ha.client_kernel import (
     take_body,
 )
 from engine.protocol.ha.wire import FRAME_HEADER_BYTES, REPORT_BYTES
+from engine.shared_memory.cursors import BrokerCounters
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import address_of, monotonic_ms, publish, wall_clock_ms
 from ipc.compiled.kernels import kernel
@@ -100,22 +100,22 @@ class Target(NamedTuple):
 NO_SEGMENT = Target(-1, 0, 0)
 
 
-def line_of(board: Board, client: HaClient) -> Line:
+def line_of(counters: BrokerCounters, client: HaClient) -> Line:
     """A slave's line: nothing received yet, and published what the counters say."""
-    words = board.ha_client
+    words = counters.ha_client
     places: Words = np.zeros(len(Place), np.int64)
     for place, cursor in (
-        (Place.END, board.max_physical_offset), (Place.RECEIVED, words.transferred_bytes),
+        (Place.END, counters.max_physical_offset), (Place.RECEIVED, words.transferred_bytes),
         (Place.LAST_READ, words.last_read_ms), (Place.LAST_WRITE, words.last_write_ms),
-        (Place.STORED, board.store_timestamp_ms),
+        (Place.STORED, counters.store_timestamp_ms),
     ):  # fmt: skip
         places[place] = cursor.index
     held: Words = np.zeros(len(HeldWord), np.int64)
-    held[[HeldWord.PUBLISHED, HeldWord.RECEIVED]] = board.max_physical_offset.read(), words.transferred_bytes.read()
+    held[[HeldWord.PUBLISHED, HeldWord.RECEIVED]] = counters.max_physical_offset.read(), words.transferred_bytes.read()
     inbox: Bytes = np.zeros(INBOX_BYTES, np.uint8)
     pieces: Words = np.zeros(PIECES_MAX * PIECE_WORDS, np.int64)
     report: Bytes = np.zeros(REPORT_BYTES, np.uint8)
-    return Line(board.counters.words, places, client.words, held, inbox, pieces, report)
+    return Line(counters.region.words, places, client.words, held, inbox, pieces, report)
 
 
 @kernel

@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 
-from engine.board import address_cursors
-from engine.board.cursors import Board, HaConnectionCursors, HaSlotState, IdentityState
-from engine.board.declarations import AddressCursors
 from engine.protocol.ha.connection import HaConnection
 from engine.protocol.ha.flow_monitor import UNLIMITED
 from engine.protocol.ha.hello import REPEATED, Replica
 from engine.protocol.ha.wire import REPORT_BYTES
+from engine.shared_memory import address_cursors
+from engine.shared_memory.cursors import BrokerCounters, HaConnectionCursors, HaSlotState, IdentityState
+from engine.shared_memory.declarations import AddressCursors
 from ipc import descriptors, waiting
 from ipc.host_port import host_port
 
@@ -78,11 +78,11 @@ def more_reports(sock: socket.socket, waited_ms: int, patience_ms: int | None = 
     return rest
 
 
-def transfer_limit(board: Board, lacks_bytes: int) -> int:
+def transfer_limit(counters: BrokerCounters, lacks_bytes: int) -> int:
     """Return how many bytes a second a slave may be sent that lacks so many now.
 
     By the settings of administrators at this moment.
     """
-    limit = board.max_ha_transfer_byte_in_second.read() if board.ha_flow_control_enable.read() else UNLIMITED
-    catch_up_limit = board.max_ha_catch_up_byte_in_second.read()
+    limit = counters.max_ha_transfer_byte_in_second.read() if counters.ha_flow_control_enable.read() else UNLIMITED
+    catch_up_limit = counters.max_ha_catch_up_byte_in_second.read()
     return min(limit, catch_up_limit) if catch_up_limit and lacks_bytes > CATCH_UP_BYTES else limit

@@ -22,8 +22,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.board import address_cursors, addresses
-from engine.board.cursors import Board, HaSlotState
 from engine.protocol.ha.connection import HaConnection
 from engine.protocol.ha.connection_kernel import ConnectionLimits
 from engine.protocol.ha.flow_monitor import FlowMonitor
@@ -37,6 +35,8 @@ from engine.replication.replica_words import CATCH_UP_BYTES
 from engine.replication.sender_kernel import FrameWord, Outcome
 from engine.settings import replication
 from engine.settings.config import BrokerConfig
+from engine.shared_memory import address_cursors, addresses
+from engine.shared_memory.cursors import BrokerCounters, HaSlotState
 from ipc import waiting
 from ipc.arrays import Bytes
 from ipc.clock import monotonic_ms
@@ -72,7 +72,7 @@ class Sender:
 
     def __init__(
         self,
-        board: Board,
+        counters: BrokerCounters,
         slot: int,
         files: SegmentFiles,
         connection: HaConnection,
@@ -84,8 +84,8 @@ class Sender:
         self.name = f"sender.{slot}"
         self.connection = connection
         self.reason = CloseReason.NONE
-        self._board = board
-        self._words = board.ha[slot]
+        self._counters = counters
+        self._words = counters.ha[slot]
         self._files = files
         self._segment: Segment | None = None
         self._socket: socket.socket | None = None
@@ -96,15 +96,17 @@ class Sender:
         self._confirms, self._fallbehind_bytes_max = confirming.is_by_sender, confirming.fallbehind_bytes_max
         self._is_told = is_told
         self._awaits_proof = False
-        self._confirmed_by = [board.confirm_offsets[count] for count in confirming.counts] or [board.confirm_offset]
-        self._line = sender_kernel.line_of(board, slot, self.connection)
+        self._confirmed_by = [counters.confirm_offsets[count] for count in confirming.counts] or [
+            counters.confirm_offset
+        ]
+        self._line = sender_kernel.line_of(counters, slot, self.connection)
         self._reports: Bytes = np.zeros(REPORTS_BYTES_MAX, np.uint8)
 
     def attach(self, sock: socket.socket, peer: tuple[str, int], now_ms: int) -> None:
         """Take over an accepted socket, and the slot's words with it. The peer may be gone again by now."""
         self._socket, self._socket_fd = sock, sock.fileno()
         words, connection = self._words, self.connection
-        connection.recovered_offset = self._board.recovered_offset.read()
+        connection.recovered_offset = self._counters.recovered_offset.read()
         connection.known_offset = max(connection.recovered_offset, self._sent_before(peer))
         address_cursors.publish(words.peer_address, *peer)
         replica_words.begin(words, connection, now_ms)
@@ -143,7 +145,7 @@ class Sender:
         disk.
         """
         own, sent, last_ms = addresses.pack(*peer), 0, -1
-        for words in self._board.ha:
+        for words in self._counters.ha:
             other = address_cursors.read(words.peer_address)
             is_over = words.state.read() == HaSlotState.FREE
             is_own = addresses.same_host(own, other) and (is_over or slave_identity(*own) == slave_identity(*other))
@@ -205,10 +207,10 @@ class Sender:
 
         An administrator may have changed it, and a slave that catches up has its own bound.
         """
-        self.connection.flow.bound(replica_words.transfer_limit(self._board, self._lacks_bytes()))
+        self.connection.flow.bound(replica_words.transfer_limit(self._counters, self._lacks_bytes()))
 
     def _lacks_bytes(self) -> int:
-        return self._board.max_physical_offset.read() - self.connection.next_transfer_offset
+        return self._counters.max_physical_offset.read() - self.connection.next_transfer_offset
 
     def _has_rest(self) -> bool:
         frame = self._line.frame
@@ -230,7 +232,7 @@ class Sender:
         try:
             opened = self._segment = self._files.open(base_offset)
         except FileNotFoundError:
-            begin = self._board.min_physical_offset.read()
+            begin = self._counters.min_physical_offset.read()
             if base_offset >= begin:
                 raise
             self._end(CloseReason.GAP, f"at offset {base_offset}: the log begins at {begin}")
@@ -297,14 +299,14 @@ class Sender:
             connection.receive(
                 data,
                 now_ms,
-                self._board.min_physical_offset.read(),
-                self._board.max_physical_offset.read(),
+                self._counters.min_physical_offset.read(),
+                self._counters.max_physical_offset.read(),
                 self._confirmed(),
             )
             if connection.greeting is not None and connection.greeting.replica is not None and connection.outgoing:
                 replica_words.publish_identity(self._words, connection.greeting.replica)
                 self._send_control()
-                begin, end = self._board.min_physical_offset.read(), self._board.max_physical_offset.read()
+                begin, end = self._counters.min_physical_offset.read(), self._counters.max_physical_offset.read()
                 connection.serve(now_ms, begin, end)
         except PeerError as error:
             if connection.greeting is not None:
@@ -319,13 +321,13 @@ class Sender:
                 waiting.publish(words.slave_request_offset, connection.slave_request_offset)
                 waiting.publish(words.state, HaSlotState.TRANSFER)
                 self._wake_writing_half()
-            waiting.ring(self._board.ack_bell)
+            waiting.ring(self._counters.ack_bell)
         waiting.note(words.last_read_ms, now_ms)
 
     def _refuse(self, error: PeerError, greeting: MasterGreeting) -> None:
         """Send a Slipstream slave the reason; if it proved that another master took over, note that here, too."""
         if greeting.newer_epoch:
-            waiting.raise_to(self._board.fenced_by_epoch, greeting.newer_epoch)
+            waiting.raise_to(self._counters.fenced_by_epoch, greeting.newer_epoch)
         if self.connection.next_transfer_offset < 0:
             self.connection.outgoing = refusal(error)
             self._send_control()
@@ -341,7 +343,7 @@ class Sender:
             waiting.publish(self._words.flushed_offset, connection.flushed_offset)
         if connection.held_offset != self._words.held_offset.read():
             waiting.publish(self._words.held_offset, connection.held_offset)
-            waiting.ring(self._board.ack_bell)
+            waiting.ring(self._counters.ack_bell)
         if connection.proof_is_due(now_ms) != self._awaits_proof:
             self._awaits_proof = not self._awaits_proof
             patience_ms = connection.limits.housekeeping_interval_ms + 1000
@@ -366,13 +368,13 @@ class Sender:
         waiting.note(self._words.ended_at_ms, monotonic_ms())
         waiting.publish(self._words.reason, reason)
         waiting.publish(self._words.state, HaSlotState.FREE)
-        waiting.ring(self._board.ack_bell)
+        waiting.ring(self._counters.ack_bell)
         self._shut_down()
         self._wake_writing_half()
 
     def _wake_writing_half(self) -> None:
         waiting.publish(self._words.wake, self._words.wake.read() + 1)
-        end = self._board.max_physical_offset
+        end = self._counters.max_physical_offset
         atomics.wake(end.words, end.index)  # it may sleep there; the other sleepers look and sleep on
 
     def _shut_down(self) -> None:
@@ -394,9 +396,9 @@ class Sender:
             self._segment.close()
 
 
-def greeting_of(config: BrokerConfig, board: Board, nonce: bytes) -> MasterGreeting:
+def greeting_of(config: BrokerConfig, counters: BrokerCounters, nonce: bytes) -> MasterGreeting:
     """Return what this broker asks a Slipstream slave, and says of itself. Raises OwnFileDamaged, OSError."""
-    facts = ha_facts.HaFacts(config, board)
+    facts = ha_facts.HaFacts(config, counters)
     return MasterGreeting(
         facts.now(),
         facts.secret(),
@@ -407,7 +409,9 @@ def greeting_of(config: BrokerConfig, board: Board, nonce: bytes) -> MasterGreet
     )
 
 
-def sender_of(config: BrokerConfig, board: Board, slot: int, now_ms: int, *, is_told: bool = True) -> Sender:
+def sender_of(
+    config: BrokerConfig, counters: BrokerCounters, slot: int, now_ms: int, *, is_told: bool = True
+) -> Sender:
     """Return the sender of a slot, without a connection. `is_told`: the log says why it ends."""
     policy = put_policy(replication.of_config(config))
     limits = ConnectionLimits(
@@ -430,12 +434,12 @@ def sender_of(config: BrokerConfig, board: Board, slot: int, now_ms: int, *, is_
         start_from_min=config.ha_start_from_min,
         counts_flushed=config.ha_ack_flushed,
     )
-    return Sender(board, slot, files, connection, now_ms, confirming=confirming, is_told=is_told)
+    return Sender(counters, slot, files, connection, now_ms, confirming=confirming, is_told=is_told)
 
 
 def open_role(
     config: BrokerConfig,
-    board: Board,
+    counters: BrokerCounters,
     slot: int,
     sock: socket.socket,
     peer: tuple[str, int],
@@ -445,8 +449,8 @@ def open_role(
 ) -> Sender:
     """The sender of one slave that has sent its first report, reading already. `is_told`: the log says why it ends;
     `waited_ms`: since its first report."""
-    now_ms, greeting = monotonic_ms(), greeting_of(config, board, os.urandom(NONCE_BYTES))
-    sender = sender_of(config, board, slot, now_ms, is_told=is_told)
+    now_ms, greeting = monotonic_ms(), greeting_of(config, counters, os.urandom(NONCE_BYTES))
+    sender = sender_of(config, counters, slot, now_ms, is_told=is_told)
     sender.attach(sock, peer, now_ms)
     sender.meet(report + replica_words.more_reports(sock, waited_ms), greeting, now_ms)
     sender.start_reading()

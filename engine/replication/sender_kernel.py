@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.board.cursors import Board, HaSlotState
 from engine.protocol.ha.connection import HaConnection
 from engine.protocol.ha.connection_kernel import (
     NOTHING,
@@ -28,6 +27,7 @@ from engine.protocol.ha.connection_kernel import (
     take_acks,
 )
 from engine.protocol.ha.wire import FRAME_HEADER_BYTES
+from engine.shared_memory.cursors import BrokerCounters, HaSlotState
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import (
     address_of,
@@ -113,22 +113,22 @@ class Line(NamedTuple):
     header: Bytes
 
 
-def line_of(board: Board, slot: int, connection: HaConnection) -> Line:
+def line_of(counters: BrokerCounters, slot: int, connection: HaConnection) -> Line:
     """The line of the slave in a slot: no frame begun, no segment open."""
-    words = board.ha[slot]
+    words = counters.ha[slot]
     places: Words = np.zeros(Place.LOWER_STATES + slot, np.int64)
-    places[Place.LOWER_STATES :] = [lower.state.index for lower in board.ha[:slot]]
+    places[Place.LOWER_STATES :] = [lower.state.index for lower in counters.ha[:slot]]
     for place, cursor in (
-        (Place.END, board.max_physical_offset), (Place.NEXT, words.next_transfer_offset),
+        (Place.END, counters.max_physical_offset), (Place.NEXT, words.next_transfer_offset),
         (Place.TRANSFERRED, words.transferred_bytes), (Place.ACK, words.slave_ack_offset),
-        (Place.LAST_READ, words.last_read_ms), (Place.CONFIRM, board.confirm_offset), (Place.BELL, board.ack_bell),
-        (Place.WAKE, words.wake), (Place.HELD, words.held_offset),
+        (Place.LAST_READ, words.last_read_ms), (Place.CONFIRM, counters.confirm_offset),
+        (Place.BELL, counters.ack_bell), (Place.WAKE, words.wake), (Place.HELD, words.held_offset),
     ):  # fmt: skip
         places[place] = cursor.index
     frame: Words = np.zeros(FrameWord.PIECES + 2 * PIECE_WORDS, np.int64)
     segment: Words = np.full(len(SegmentWord), -1)
     header: Bytes = np.zeros(FRAME_HEADER_BYTES, np.uint8)
-    return Line(board.counters.words, places, connection.words, connection.flow.words, frame, segment, header)
+    return Line(counters.region.words, places, connection.words, connection.flow.words, frame, segment, header)
 
 
 @kernel

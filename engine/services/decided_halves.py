@@ -7,11 +7,11 @@ once it is dispatched as far as it went when the broker started.
 
 from __future__ import annotations
 
-from engine.board.cursors import Board
-from engine.board.decided_table import DecidedTable, State
 from engine.protocol.sending.end_transaction import transaction_of
-from engine.remoting.desks.store_view import StoreView
+from engine.remoting.processors.store_view import StoreView
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.decided_table import DecidedTable, State
 from ipc.clock import wall_ms
 from store.errors import StoreError
 from store.message.properties import REAL_TOPIC, UNIQ_KEY
@@ -24,17 +24,17 @@ CLOCKS_MS = 3_600_000  # by which a producer's clock may be ahead
 class CommitsInLog:
     """Commits by what the log has: what runs before this one decided, which no table tells."""
 
-    def __init__(self, config: BrokerConfig, board: Board) -> None:
-        self._store, self._board = StoreView(config, board), board
+    def __init__(self, config: BrokerConfig, counters: BrokerCounters) -> None:
+        self._store, self._counters = StoreView(config, counters), counters
 
     @property
     def is_known(self) -> bool:
         """Whether all of the runs before is in the index: behind a crash the dispatcher builds it."""
-        return self._board.reput_from_offset.read() >= self._board.recovered_offset.read()
+        return self._counters.reput_from_offset.read() >= self._counters.recovered_offset.read()
 
     def is_of_a_run_before(self, half: Message) -> bool:
         """Whether it was there when this broker started."""
-        return half.physical_offset < self._board.recovered_offset.read()
+        return half.physical_offset < self._counters.recovered_offset.read()
 
     def has(self, half: Message, key: bytes) -> bool:
         """Whether the transaction's message is there."""
@@ -52,9 +52,9 @@ class CommitsInLog:
 class DecidedHalves:
     """Decided transactions of a running broker."""
 
-    def __init__(self, config: BrokerConfig, board: Board) -> None:
-        self._tables = [DecidedTable.attach(board.directory, front) for front in range(config.front_processes)]
-        self._log = CommitsInLog(config, board)
+    def __init__(self, config: BrokerConfig, counters: BrokerCounters) -> None:
+        self._tables = [DecidedTable.attach(counters.directory, front) for front in range(config.front_processes)]
+        self._log = CommitsInLog(config, counters)
 
     @property
     def is_known(self) -> bool:

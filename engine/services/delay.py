@@ -2,7 +2,7 @@
 
 Implements: ScheduleMessageService (spec: store-formats, section 8)
 Follows:    reput_from_offset, then the ends of the levels' queues; the clock, its ring's head
-Publishes:  the levels' offsets (engine.board.delay_table), its words of the board
+Publishes:  the levels' offsets (engine.shared_memory.delay_table), its counters
 A level's offset moves once its puts are in the log, so that a death loses nothing; what the ring of a dead one holds is
 known by number, so that nothing of it is put twice. A message that can be put nowhere (it is damaged, or names a queue
 that there cannot be) is passed over and logged: it would hold up its level for ever.
@@ -15,9 +15,6 @@ import time
 
 import numpy as np
 
-from engine.board.cursors import Board, BrokerState
-from engine.board.delay_table import OFFSET_BITS, OFFSET_MASK, DelayTable, entry_of
-from engine.board.queue_ends import NO_SLOT, QueueEnds, await_more
 from engine.net.log_lines import Seldom
 from engine.protocol.services.delay import NEVER_MS, Level
 from engine.protocol.store.retention import DiskState
@@ -29,6 +26,9 @@ from engine.services.facts import facts_of
 from engine.services.queue_entries import FollowedQueue, QueueEntries
 from engine.services.records import Records
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters, BrokerState
+from engine.shared_memory.delay_table import OFFSET_BITS, OFFSET_MASK, DelayTable, entry_of
+from engine.shared_memory.queue_ends import NO_SLOT, QueueEnds, await_more
 from ipc import waiting
 from ipc.arrays import Words
 from ipc.clock import monotonic_ms, wall_ms
@@ -60,22 +60,22 @@ class Delay:
 
     name = "delay"
 
-    def __init__(self, config: BrokerConfig, board: Board, *, has_predecessor: bool = False) -> None:
-        self._config, self._board, self._words = config, board, board.delay
-        self._table = DelayTable.attach(board.directory, writable=True)
+    def __init__(self, config: BrokerConfig, counters: BrokerCounters, *, has_predecessor: bool = False) -> None:
+        self._config, self._counters, self._words = config, counters, counters.delay
+        self._table = DelayTable.attach(counters.directory, writable=True)
         self._begin_by_ms = monotonic_ms() + (PREDECESSOR_MS if has_predecessor else 0)
         self._dispatched_by_ms = monotonic_ms() + DISPATCHED_MS
-        self._puts = DelayPuts(config, board, self._table)
-        self._facts, self._seldom = facts_of(config, board), Seldom(log)
+        self._puts = DelayPuts(config, counters, self._table)
+        self._facts, self._seldom = facts_of(config, counters), Seldom(log)
         files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         self._directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
-        self._records = Records(files, board)
+        self._records = Records(files, counters)
         below = self._directory.consumequeue / SCHEDULE_TOPIC
         file_bytes = file_bytes_of(config.mapped_file_size_consume_queue_bytes)
         self._delays = levels_ms(config.message_delay_level)
         self._queues = [FollowedQueue(below / str(number), file_bytes) for number in range(len(self._delays))]
         self._levels: list[Level] = []  # none before what a process before left is settled
-        self._ends = QueueEnds.attach(board.directory)
+        self._ends = QueueEnds.attach(counters.directory)
         self._slots = self._find_slots()
         self._in_vain = [(-1, 0)] * len(self._delays)  # of a level: reput_from_offset then, and when to look again
         self._seen = -1  # reput_from_offset in this turn
@@ -92,7 +92,7 @@ class Delay:
     def _waits_for_dispatch(self) -> bool:
         """Return whether messages delivered before the start are not in queues and index yet."""
         waits = not self._table.is_begun and monotonic_ms() < self._dispatched_by_ms
-        return waits and self._board.reput_from_offset.read() < self._board.recovered_offset.read()
+        return waits and self._counters.reput_from_offset.read() < self._counters.recovered_offset.read()
 
     def _begin(self) -> None:
         """Find where each level goes on: from shared memory, or from the file, as far as the queues agree."""
@@ -118,13 +118,13 @@ class Delay:
         for level in levels:
             self._correct(level)
             if level.number not in said and not self._table.taken(level.number) and self._config.message_index_enable:
-                before = before or delivered_before.DeliveredBefore(self._config, self._board, self._records)
+                before = before or delivered_before.DeliveredBefore(self._config, self._counters, self._records)
                 before.resume(level, self._queues[level.number - 1])
         return levels
 
     def _correct(self, level: Level) -> None:
         """An offset that is not in the queue."""
-        bounds = self._queues[level.number - 1].bounds(self._board.reput_from_offset.read())
+        bounds = self._queues[level.number - 1].bounds(self._counters.reput_from_offset.read())
         if bounds is None:
             return
         was = level.correct(*bounds)
@@ -146,7 +146,7 @@ class Delay:
                 return 0
             self._begin()
         moved = self._take_answers()
-        if self._board.broker_state.read() == BrokerState.STOPPING:
+        if self._counters.broker_state.read() == BrokerState.STOPPING:
             return self._stopping(moved)
         self._rest = False
         if self._may_put():
@@ -163,8 +163,8 @@ class Delay:
         return self._puts.puts
 
     def _may_put(self) -> bool:
-        board = self._board
-        return board.broker_state.read() == BrokerState.RUNNING and board.disk_state.read() < DiskState.READ_ONLY
+        counters = self._counters
+        return counters.broker_state.read() == BrokerState.RUNNING and counters.disk_state.read() < DiskState.READ_ONLY
 
     def _take_answers(self) -> int:
         answers = self._puts.answers(time.monotonic_ns())
@@ -192,7 +192,7 @@ class Delay:
         waiting.note(self._words.under_way, self._puts.puts)
 
     def _put_due(self) -> int:
-        reput, now_ms, moved = self._board.reput_from_offset.read(), wall_ms(), 0
+        reput, now_ms, moved = self._counters.reput_from_offset.read(), wall_ms(), 0
         self._seen = reput
         if self._ends.has_news:
             self._slots = self._find_slots()
@@ -278,7 +278,7 @@ class Delay:
         segment, rows = due
         done = 0
         while done < len(rows) and self._puts.has_room:
-            until = self._usual_until(due, done)
+            until = self._fast_until(due, done)
             if until is None:
                 break  # the writer is asked for a slot
             if until > done:
@@ -294,8 +294,8 @@ class Delay:
             done += 1
         return done
 
-    def _usual_until(self, due: DueRows, first: int) -> int | None:
-        """The end of the usual rows whose slots are known; None where the first one's is not yet."""
+    def _fast_until(self, due: DueRows, first: int) -> int | None:
+        """The end of the fast rows whose slots are known; None where the first one's is not yet."""
         slots, at = self._puts.slots, first
         for queue in due.queues(first):
             if queue is None:
@@ -320,7 +320,7 @@ class Delay:
             if not self._puts.has_room:
                 self._rest = True
                 break
-            entries = self._queues[level.number - 1].read(queue_offset, 1, self._board.reput_from_offset.read())
+            entries = self._queues[level.number - 1].read(queue_offset, 1, self._counters.reput_from_offset.read())
             if entries is None or not len(entries) or entries.physical_offsets[0] < 0:
                 self._drop(level, queue_offset, "its entry was deleted")
                 level.dropped(queue_offset)
@@ -378,7 +378,7 @@ class Delay:
             if slot != NO_SLOT and level.look_at_ms == NEVER_MS
         ]
         slots, ends = np.array(named, np.int64).reshape(-1, 2).T.copy()
-        reput = self._board.reput_from_offset
+        reput = self._counters.reput_from_offset
         await_more(
             reput.words,
             int(reput.index),
@@ -409,6 +409,6 @@ class Delay:
         self._ends.close()
 
 
-def open_role(config: BrokerConfig, board: Board, *, has_predecessor: bool = False) -> Delay:
+def open_role(config: BrokerConfig, counters: BrokerCounters, *, has_predecessor: bool = False) -> Delay:
     """The delay role of a master; `has_predecessor`: it was promoted, and the master before it may answer."""
-    return Delay(config, board, has_predecessor=has_predecessor)
+    return Delay(config, counters, has_predecessor=has_predecessor)

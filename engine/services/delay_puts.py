@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.board.cursors import Board
-from engine.board.delay_table import DelayTable
 from engine.producer.pipeline import TOO_LARGE, Parked, Pipeline
 from engine.producer.pipeline_kernel import REFUSED, DoneWord, StateWord
 from engine.protocol.ha.group_transfer import PutMessageStatus
 from engine.services import deliver_kernel
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.delay_table import DelayTable
 from ipc.arrays import Bytes, Words
 from ipc.ring import DESCRIPTOR_WORDS, Descriptor
 
@@ -31,11 +31,11 @@ class Answers(NamedTuple):
 class DelayPuts(Pipeline):
     """One claimed ring; tokens are entries of the table."""
 
-    def __init__(self, config: BrokerConfig, board: Board, table: DelayTable) -> None:
+    def __init__(self, config: BrokerConfig, counters: BrokerCounters, table: DelayTable) -> None:
         self._table_of_levels = table
         self._was_ring = table.ring
         super().__init__(
-            config, board, puts_max=PUTS_MAX, bytes_max=config.ring_bytes // BYTES_SHARE, wanted_ring=self._was_ring
+            config, counters, puts_max=PUTS_MAX, bytes_max=config.ring_bytes // BYTES_SHARE, wanted_ring=self._was_ring
         )
 
     # after a death
@@ -68,7 +68,7 @@ class DelayPuts(Pipeline):
         return number
 
     def deliver(self, data: Bytes, rows: Words, first: int, until: int, level: int, now_ns: int) -> int:
-        """Publish usual rows `first` to `until`, while there is room; the first one left."""
+        """Publish fast rows `first` to `until`, while there is room; the first one left."""
         until = min(until, first + min(self.rows_free, self.puts_max - self.puts))
         if until <= first:
             return first

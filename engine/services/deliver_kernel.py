@@ -1,9 +1,9 @@
 """Delayed messages as they are stored, turned into those to be delivered and put into a ring, compiled.
 
-Implements: ScheduleMessageService.messageTimeup, for the usual message
-`examine` says of each stored record whether it is usual: then its delivered one is the same bytes with another topic
-and queue, and without what the writer fills in. What is not usual (names that are not ASCII, properties in another
-order than a map has them, batches, timers, IPv6) is left to `store.put.resend.delivered` and
+Implements: ScheduleMessageService.messageTimeup, the fast path
+`examine` says of each stored record whether it takes the fast path: then its delivered one is the same bytes with
+another topic and queue, and without what the writer fills in. What leaves it (names that are not ASCII, properties in
+another order than a map has them, batches, timers, IPv6) is left to `store.put.resend.delivered` and
 `store.put.draft.draft_of`, whose bytes these are: a test compares both.
 """
 
@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.board.delay_table import OFFSET_BITS, ROW_WORDS, RowWord
 from engine.producer.pipeline_kernel import note_sent
 from engine.rings.encode_kernel import fill_in, flip_magic, publish
+from engine.shared_memory.delay_table import OFFSET_BITS, ROW_WORDS, RowWord
 from ipc.arrays import Bytes, Words
 from ipc.compiled.crc import crc32
 from ipc.compiled.kernels import inlined, kernel
@@ -55,7 +55,7 @@ from store.message.record import (
 
 PREPARED_OFFSET_AT = FAMILIES[0].body_length_at - 8
 MAGIC = MAGIC_V1 - (1 << 32)  # as a signed number of 32 bits
-UNUSUAL_FLAGS = int(TRANSACTION_MASK | HOST_MASK | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
+SLOW_FLAGS = int(TRANSACTION_MASK | HOST_MASK | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
 IN_NAME, IN_PAIR = ord(NAME_SEPARATOR), ord(PAIR_SEPARATOR)
 TOPIC_NAME, QUEUE_NAME = (np.frombuffer(name.encode(), np.uint8) for name in (REAL_TOPIC, REAL_QUEUE_ID))
 UNUSUAL_NAMES = tuple(
@@ -79,7 +79,7 @@ class Row(IntEnum):
 
     POSITION = 0
     SIZE = 1
-    IS_USUAL = 2
+    IS_FAST = 2
     HEAD_BYTES = 3  # up to the body's end
     TOPIC_AT = 4  # of the topic that it is delivered to
     TOPIC_BYTES = 5
@@ -149,12 +149,12 @@ def _read_properties(
 
 
 @inlined
-def _is_usual(data: Bytes, rows: Words, row: int, capacity: int, trailing: bool, body_max: int, hashes: Words) -> bool:
+def _is_fast(data: Bytes, rows: Words, row: int, capacity: int, trailing: bool, body_max: int, hashes: Words) -> bool:
     """Look at one record; the caller knows that `size` bytes are there."""
     at, size = rows[row + Row.POSITION], rows[row + Row.SIZE]
     if size < FIXED_BYTES or load_be32(data, at) != size or load_be32(data, at + MAGIC_AT) != MAGIC:
         return False
-    if load_be32(data, at + SYS_FLAG_AT) & UNUSUAL_FLAGS:
+    if load_be32(data, at + SYS_FLAG_AT) & SLOW_FLAGS:
         return False
     spans = measure(data, at, size)
     body_bytes, properties_bytes = spans.body_end - spans.body_at, spans.end - spans.properties_at
@@ -178,10 +178,10 @@ def examine(data: Bytes, rows: Words, count: int, capacity: int, trailing: bool,
     hashes = np.empty(BUCKET_ENTRIES_MAX, np.int64)  # here, since a piece of a kernel may not own an array
     for k in range(count):
         row = k * COLUMNS
-        rows[row + Row.IS_USUAL] = 0
+        rows[row + Row.IS_FAST] = 0
         at, size = rows[row + Row.POSITION], rows[row + Row.SIZE]
-        if at >= 0 and 0 <= size <= data.size - at and _is_usual(data, rows, row, capacity, trailing, body_max, hashes):
-            rows[row + Row.IS_USUAL] = 1
+        if at >= 0 and 0 <= size <= data.size - at and _is_fast(data, rows, row, capacity, trailing, body_max, hashes):
+            rows[row + Row.IS_FAST] = 1
 
 
 @inlined
@@ -205,7 +205,7 @@ def write_delivered(target: Bytes, to: int, data: Bytes, rows: Words, row: int) 
 def deliver(
     outlet: Outlet, data: Bytes, rows: Words, first: int, until: int, level: int, noted: Noted, now_ns: int
 ) -> int:
-    """Publish the delivered records of usual rows `first` to `until`, while there is room; the first one left.
+    """Publish the delivered records of fast rows `first` to `until`, while there is room; the first one left.
 
     The caller has seen that `table` has room for so many. `journal` says what lies under each number before it counts.
     """

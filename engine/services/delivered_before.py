@@ -12,11 +12,11 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from engine.board.cursors import Board
 from engine.protocol.services.delay import Level
 from engine.services.queue_entries import FollowedQueue
 from engine.services.records import Records
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters
 from store.errors import StoreError
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles
@@ -46,19 +46,19 @@ def said_offsets(folder: Path) -> dict[int, int]:
 class DeliveredBefore:
     """Search in one store; `records` are its log."""
 
-    def __init__(self, config: BrokerConfig, board: Board, records: Records) -> None:
-        self._records, self._board = records, board
+    def __init__(self, config: BrokerConfig, counters: BrokerCounters, records: Records) -> None:
+        self._records, self._counters = records, counters
         directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
         files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         geometry = Geometry(config.max_hash_slot_num, config.max_index_num)
         self._index = IndexSearch(directory.index, geometry, LogRecords(files, self._limits))
 
     def _limits(self) -> Limits:
-        return Limits(self._board.min_physical_offset.read(), self._board.reput_from_offset.read())
+        return Limits(self._counters.min_physical_offset.read(), self._counters.reput_from_offset.read())
 
     def resume(self, level: Level, queue: FollowedQueue) -> None:
         """Set where a level goes on of which the table says nothing: all of it would be delivered again."""
-        first, bounds = level.next_offset, queue.bounds(self._board.reput_from_offset.read())
+        first, bounds = level.next_offset, queue.bounds(self._counters.reput_from_offset.read())
         if bounds is None or first >= bounds[1]:
             return
         level.next_offset = self.first_undelivered(queue, first, bounds[1])
@@ -93,7 +93,7 @@ class DeliveredBefore:
 
     def _is_delivered(self, queue: FollowedQueue, offset: int) -> bool | None:
         """Return whether the entry's message was delivered before; None where nobody can tell."""
-        entries = queue.read(offset, 1, self._board.reput_from_offset.read())
+        entries = queue.read(offset, 1, self._counters.reput_from_offset.read())
         if not entries or entries.physical_offsets[0] < 0:
             return None
         place = int(entries.physical_offsets[0])

@@ -29,11 +29,11 @@ class DueRows(NamedTuple):
     rows: Words
 
     def queues(self, first: int = 0) -> Iterator[Queue | None]:
-        """Yield where the messages of the rows from `first` on go; None for one that is not usual."""
-        columns = [Row.IS_USUAL, Row.TOPIC_AT, Row.TOPIC_BYTES, Row.QUEUE_ID]
-        for usual, topic_at, topic_bytes, queue_id in self.rows[first:, columns].tolist():
-            topic = str(self.segment.view[topic_at : topic_at + topic_bytes], "ascii") if usual else ""
-            yield (topic, queue_id) if usual else None
+        """Yield where the messages of the rows from `first` on go; None for one that leaves the fast path."""
+        columns = [Row.IS_FAST, Row.TOPIC_AT, Row.TOPIC_BYTES, Row.QUEUE_ID]
+        for is_fast, topic_at, topic_bytes, queue_id in self.rows[first:, columns].tolist():
+            topic = str(self.segment.view[topic_at : topic_at + topic_bytes], "ascii") if is_fast else ""
+            yield (topic, queue_id) if is_fast else None
 
 
 def due_rows(

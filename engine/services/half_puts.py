@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.board.cursors import Board
 from engine.producer.pipeline import Parked, Pipeline
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from ipc.ring import DESCRIPTOR_WORDS, Descriptor
 
@@ -24,12 +24,12 @@ class HalfPut(NamedTuple):
 class HalfPuts(Pipeline):
     """A claimed ring whose tokens are HalfPuts."""
 
-    def __init__(self, config: BrokerConfig, board: Board) -> None:
-        self._words = board.transactions
+    def __init__(self, config: BrokerConfig, counters: BrokerCounters) -> None:
+        self._words = counters.transactions
         self._was_ring = self._words.put_ring.read() - 1
         super().__init__(
             config,
-            board,
+            counters,
             puts_max=PUTS_MAX,
             bytes_max=config.ring_bytes // 2,
             wanted_ring=self._was_ring if self._was_ring >= 0 else None,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.board.cursors import Board
 from engine.protocol.services.transactions import Half, HalfRead, Op, Ops, Pulled, java_number
 from engine.services.queue_entries import FollowedQueue
 from engine.services.records import Records
+from engine.shared_memory.cursors import BrokerCounters
 from ipc.clock import wall_ms
 from store.errors import CorruptRecord
 from store.files.segment_files import SegmentFiles
@@ -25,20 +25,20 @@ OPS_MAX = 32  # OP_MSG_PULL_NUMS
 class HalfQueues:
     """Queue 0 of both topics: RocketMQ has half messages nowhere else."""
 
-    def __init__(self, consumequeue: Path, file_bytes: int, files: SegmentFiles, board: Board) -> None:
-        self._board, self.records = board, Records(files, board)
+    def __init__(self, consumequeue: Path, file_bytes: int, files: SegmentFiles, counters: BrokerCounters) -> None:
+        self._counters, self.records = counters, Records(files, counters)
         self._halves = FollowedQueue(consumequeue / HALF_TOPIC / "0", file_bytes)
         self._ops = FollowedQueue(consumequeue / OP_TOPIC / "0", file_bytes)
 
     def first_offsets(self) -> tuple[int, int]:
         """Return the queue offsets at which half and op messages begin."""
-        below = self._board.reput_from_offset.read()
+        below = self._counters.reput_from_offset.read()
         halves, ops = self._halves.bounds(below), self._ops.bounds(below)
         return halves[0] if halves else 0, ops[0] if ops else 0
 
     def halves_end(self) -> int:
         """Return the queue offset at which half messages end."""
-        bounds = self._halves.bounds(self._board.reput_from_offset.read())
+        bounds = self._halves.bounds(self._counters.reput_from_offset.read())
         return bounds[1] if bounds else 0
 
     @staticmethod
@@ -51,7 +51,7 @@ class HalfQueues:
 
     def read_ops(self, offset: int) -> Ops:
         """The op messages from there."""
-        below = self._board.reput_from_offset.read()
+        below = self._counters.reput_from_offset.read()
         entries = self._ops.read(offset, OPS_MAX, below)
         if entries is None or not len(entries) or entries.physical_offsets[0] < 0:
             return Ops(*self._misses(self._ops, offset, below))
@@ -64,7 +64,7 @@ class HalfQueues:
 
     def read_half(self, offset: int) -> HalfRead:
         """Read the half message at a queue offset; without one, the status says why."""
-        below = self._board.reput_from_offset.read()
+        below = self._counters.reput_from_offset.read()
         entries = self._halves.read(offset, 1, below)
         if entries is None or not len(entries) or entries.physical_offsets[0] < 0:
             return HalfRead(None, *self._misses(self._halves, offset, below))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from store.errors import CorruptRecord, StoreError
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
@@ -16,8 +16,8 @@ SEGMENTS_MAX = 4
 class Records:
     """The log's records, by their offsets."""
 
-    def __init__(self, files: SegmentFiles, board: Board) -> None:
-        self._files, self._board = files, board
+    def __init__(self, files: SegmentFiles, counters: BrokerCounters) -> None:
+        self._files, self._counters = files, counters
         self._open: OrderedDict[int, Segment] = OrderedDict()
 
     def base_of(self, offset: int) -> int:
@@ -26,7 +26,7 @@ class Records:
 
     def segment(self, base: int) -> Segment | None:
         """The segment that begins there; None once it has expired. Raises SegmentSizeMismatch."""
-        if base + self._files.segment_bytes <= self._board.min_physical_offset.read():
+        if base + self._files.segment_bytes <= self._counters.min_physical_offset.read():
             return None
         segment = self._open.get(base)
         if segment is None:
@@ -35,7 +35,7 @@ class Records:
             except FileNotFoundError:
                 return None
             except StoreError:
-                if base + self._files.segment_bytes <= self._board.min_physical_offset.read():
+                if base + self._files.segment_bytes <= self._counters.min_physical_offset.read():
                     return None
                 raise
             while len(self._open) > SEGMENTS_MAX:
@@ -49,7 +49,7 @@ class Records:
         Raises CorruptRecord.
         """
         segment = self.segment(self.base_of(offset))
-        if segment is None or offset < self._board.min_physical_offset.read():
+        if segment is None or offset < self._counters.min_physical_offset.read():
             return None
         position = offset - segment.base_offset
         seen = inspect(segment.view, position, offset, check_body_crc=True)

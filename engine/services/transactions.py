@@ -3,7 +3,7 @@
 Implements: TransactionalMessageCheckService, TransactionalMessageServiceImpl.check, putBackHalfMsgQueue,
 DefaultTransactionalMessageCheckListener (spec: store-formats, section 8; remoting, 39 and 323)
 Follows:    reput_from_offset, the clock, its ring's head, the clients role's words
-Publishes:  its words of the board; how far it is also as consumer offsets, through the clients role
+Publishes:  its counters; how far it is also as consumer offsets, through the clients role
 What is decided is a round of `engine.protocol.services.transactions`; here it is given what it asks for.
 """
 
@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from engine.board.cursors import Board, BrokerState
 from engine.net.log_lines import Seldom
 from engine.producer.pipeline import Outcome
 from engine.protocol.ha.group_transfer import PutMessageStatus
@@ -44,6 +43,7 @@ from engine.services.facts import facts_of
 from engine.services.half_puts import NOTHING, HalfPut, HalfPuts
 from engine.services.half_queues import HalfQueues
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters, BrokerState
 from ipc import descriptors, waiting
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.compiled import atomics
@@ -70,16 +70,16 @@ class Transactions:
 
     name = "transactions"
 
-    def __init__(self, config: BrokerConfig, board: Board, bells: Bells) -> None:
-        self._config, self._board, self._words = config, board, board.transactions
+    def __init__(self, config: BrokerConfig, counters: BrokerCounters, bells: Bells) -> None:
+        self._config, self._counters, self._words = config, counters, counters.transactions
         files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
         file_bytes = file_bytes_of(config.mapped_file_size_consume_queue_bytes)
-        self._queues = HalfQueues(directory.consumequeue, file_bytes, files, board)
-        self._decided = DecidedHalves(config, board)
-        self._puts, self._facts = HalfPuts(config, board), facts_of(config, board)
+        self._queues = HalfQueues(directory.consumequeue, file_bytes, files, counters)
+        self._decided = DecidedHalves(config, counters)
+        self._puts, self._facts = HalfPuts(config, counters), facts_of(config, counters)
         self._rules, self._seldom = line_of(config.compat).broker, Seldom(log)
-        self._link = ClientsLink(board.directory, config.front_processes, bells, self._on_word)
+        self._link = ClientsLink(counters.directory, config.front_processes, bells, self._on_word)
         self._host = f"{config.broker_ip1}:{config.listen_port}"
         self._round: Round | None = None
         self._passed = Passed()
@@ -120,7 +120,7 @@ class Transactions:
             return 0
         for outcome in self._puts.collect():
             self._take(outcome, now_ms)
-        state = self._board.broker_state.read()
+        state = self._counters.broker_state.read()
         if state == BrokerState.STOPPING:
             return self._stopping()
         if state != BrokerState.RUNNING:
@@ -145,7 +145,7 @@ class Transactions:
 
     def _begin_round(self) -> None:
         config, words = self._config, self._words
-        hours = self._board.file_reserved_hours.read()
+        hours = self._counters.file_reserved_hours.read()
         limits = Limits(config.transaction_timeout_ms, config.transaction_check_max, hours)
         half, op = words.half_offset.read(), words.op_offset.read()
         self._round = transactions.check_round(half, op, limits, wall_ms, self._passed, self._queues.halves_end())
@@ -189,7 +189,7 @@ class Transactions:
 
     def _put(self, wanted: Wanted, half: Message, half_offset: int, make: Callable[[Message], Stored]) -> None:
         """Begin a put; the round goes on with its answer."""
-        if self._board.disk_state.read() >= DiskState.READ_ONLY:
+        if self._counters.disk_state.read() >= DiskState.READ_ONLY:
             self._reply = False
             return
         try:
@@ -293,7 +293,7 @@ class Transactions:
 
     def _rest_ms(self, now_ms: int) -> int:
         """Return how long nothing is to be done here, unless somebody rings: nothing waits for the log."""
-        is_running = self._board.broker_state.read() == BrokerState.RUNNING
+        is_running = self._counters.broker_state.read() == BrokerState.RUNNING
         if not self._is_begun or not is_running or self._awaited is not None:
             return HELD_UP_MS
         due_ms = self._round_at_ms if self._round is None else self._pause_until_ms
@@ -311,6 +311,6 @@ def _ignored(_said: Json) -> None:
     """The topic is made for those who look at it; the message goes there in any case."""
 
 
-def open_role(config: BrokerConfig, board: Board, bells: Bells) -> Transactions:
+def open_role(config: BrokerConfig, counters: BrokerCounters, bells: Bells) -> Transactions:
     """The transactions role of a master."""
-    return Transactions(config, board, bells)
+    return Transactions(config, counters, bells)

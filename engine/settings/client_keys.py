@@ -8,7 +8,7 @@ from __future__ import annotations
 from engine.settings.key import Key
 
 MIB, GIB = 1 << 20, 1 << 30
-FRONTS_MAX = 8  # engine.board.cursors has words for so many
+FRONTS_MAX = 8  # engine.shared_memory.cursors has words for so many
 REPLICAS_MAX = 64
 LONG_MAX = (1 << 63) - 1
 

@@ -13,7 +13,7 @@ from store.compat import OF_BROKERS
 from store.message.delay import DEFAULT_LEVELS
 
 MIB = 1 << 20
-SENDERS_MAX = 8  # engine.board.cursors.HA_CONNECTIONS_MAX; a test compares them
+SENDERS_MAX = 8  # engine.shared_memory.cursors.HA_CONNECTIONS_MAX; a test compares them
 REMOTING_CONNECTIONS, HA_CALLERS, METRICS_CONNECTIONS = 4096, 512, 32
 CONNECTIONS_MAX = 65_536
 BYTES_MAX = 1 << 60

@@ -13,7 +13,7 @@ import threading
 
 import numpy as np
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from ipc.arrays import Words
 from ipc.compiled.atomics import await_change, publish
@@ -29,8 +29,10 @@ JOIN_SECONDS = 5.0
 class SegmentAhead:
     """At most one segment that is ready, and those to be unmapped. `sync_flush`: each put waits for the disk."""
 
-    def __init__(self, board: Board, files: SegmentFiles, populate_bytes: int, *, sync_flush: bool = False) -> None:
-        self._board, self._files, self._populate_bytes = board, files, populate_bytes
+    def __init__(
+        self, counters: BrokerCounters, files: SegmentFiles, populate_bytes: int, *, sync_flush: bool = False
+    ) -> None:
+        self._counters, self._files, self._populate_bytes = counters, files, populate_bytes
         self._sync_flush = sync_flush
         self._ready: Segment | None = None
         self._wanted = -1
@@ -79,7 +81,7 @@ class SegmentAhead:
             self._ready = None
 
     def _run(self) -> None:
-        allocated = self._board.allocated_offset
+        allocated = self._counters.allocated_offset
         while not self._is_closing:
             rung, seen = int(self._bell[0]), allocated.read()
             self._unmap()

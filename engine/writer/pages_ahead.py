@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from ipc.arrays import Words
 from ipc.compiled.atomics import await_change, publish
 from store.files import mapped_files
@@ -26,8 +26,8 @@ JOIN_SECONDS = 5.0
 class PagesAhead:
     """Pages of the writer's newest segment."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(self, counters: BrokerCounters) -> None:
+        self._counters = counters
         self._segment: Segment | None = None
         self._ready = 0  # the log offset up to which pages are writable
         self._guard = threading.Lock()
@@ -77,7 +77,7 @@ class PagesAhead:
         """A step ahead; whether there may be another one."""
         with self._guard:
             segment, ready = self._segment, self._ready
-        end = self._board.max_physical_offset.read()
+        end = self._counters.max_physical_offset.read()
         begin, goal = max(end, ready), min(end + AHEAD_BYTES, segment.end_offset) if segment is not None else 0
         if segment is None or begin >= goal:
             return False

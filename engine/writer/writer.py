@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.board import written_file
-from engine.board.cursors import Board
-from engine.board.queue_table import NoQueueSlot, QueueTable
 from engine.protocol.ha.reign import Hold
 from engine.settings.config import BrokerConfig, FlushDiskType
+from engine.shared_memory import written_file
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.queue_table import NoQueueSlot, QueueTable
 from engine.writer import drain_kernel, serve_kernel
 from engine.writer.drain_kernel import DrainStop, Place, ScratchColumn
 from engine.writer.journal import attach_journal
@@ -47,13 +47,13 @@ QUESTION = struct.Struct("<qq")
 QUEUE_ID_MAX = (1 << 31) - 1
 
 
-def places_of(board: Board) -> Words:
+def places_of(counters: BrokerCounters) -> Words:
     """Return where in the counters those lie that a commit changes."""
     places: Words = np.zeros(len(Place), np.int64)
     for place, cursor in (
-        (Place.MAX_PHYSICAL, board.max_physical_offset), (Place.PUT_MESSAGES, board.put_messages),
-        (Place.PUT_BYTES, board.put_bytes), (Place.PUT_REFUSED, board.put_refused),
-        (Place.STORE_TIMESTAMP, board.store_timestamp_ms),
+        (Place.MAX_PHYSICAL, counters.max_physical_offset), (Place.PUT_MESSAGES, counters.put_messages),
+        (Place.PUT_BYTES, counters.put_bytes), (Place.PUT_REFUSED, counters.put_refused),
+        (Place.STORE_TIMESTAMP, counters.store_timestamp_ms),
     ):  # fmt: skip
         places[place] = cursor.index
     return places
@@ -64,8 +64,8 @@ class Writer:
 
     name = "writer"
 
-    def __init__(self, config: BrokerConfig, board: Board, directory: Path) -> None:
-        self._board, self._directory, self._ring_bytes = board, directory, config.ring_bytes
+    def __init__(self, config: BrokerConfig, counters: BrokerCounters, directory: Path) -> None:
+        self._counters, self._directory, self._ring_bytes = counters, directory, config.ring_bytes
         self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         self._queues = QueueTable.attach(directory, writable=True)
         self._light_queues = sum(is_lmq(topic) for topic, _queue_id in self._queues.names())
@@ -77,14 +77,18 @@ class Writer:
         self._sources = np.zeros((rings, len(serve_kernel.SourceColumn)), np.int64)
         self._segment: Segment | None = None
         sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._ahead = SegmentAhead(board, self._files, POPULATE_BYTES, sync_flush=sync_flush)
-        self._pages = PagesAhead(board)
+        self._ahead = SegmentAhead(counters, self._files, POPULATE_BYTES, sync_flush=sync_flush)
+        self._pages = PagesAhead(counters)
         self._next_ring = 0
         self._scratch = np.zeros((self._queues.capacity, len(ScratchColumn)), np.int64)
         largest = self._files.segment_bytes - BLANK_BYTES  # a larger one would ask for a new segment forever
         self._record_bytes_max = min(config.max_message_bytes + MAX_RECORD_OVERHEAD_BYTES, largest)
         self._shared = drain_kernel.Shared(
-            self._journal.words, self._queues.next_offsets, self._controls.words, board.counters.words, places_of(board)
+            self._journal.words,
+            self._queues.next_offsets,
+            self._controls.words,
+            counters.region.words,
+            places_of(counters),
         )
         self._target: drain_kernel.Target | None = None
         drain_kernel.redo(self._shared)
@@ -112,19 +116,19 @@ class Writer:
 
     def _is_held(self, now_ms: int) -> bool:
         """Whether records stay in their rings: it stood still, and another broker may be the master by now."""
-        board = self._board
-        is_fenced, asked_ms = board.fenced_by_epoch.read() > 0, board.rivals_asked_ms.read()
+        counters = self._counters
+        is_fenced, asked_ms = counters.fenced_by_epoch.read() > 0, counters.rivals_asked_ms.read()
         is_held = self._hold.lasts(now_ms, asked_ms, is_fenced=is_fenced)
-        waiting.publish(board.writer_held_ms, self._hold.since_ms)
+        waiting.publish(counters.writer_held_ms, self._hold.since_ms)
         return is_held
 
     def idle(self, timeout_ms: int) -> None:
         """Sleep until a producer rings, or something is to be looked at: topics that could not be written just now, how
         long it has stood still; while records are held, until others were asked."""
         if self._hold.since_ms:
-            waiting.await_change(self._board.rivals_asked_ms, self._board.rivals_asked_ms.read(), HELD_LOOK_MS)
+            waiting.await_change(self._counters.rivals_asked_ms, self._counters.rivals_asked_ms.read(), HELD_LOOK_MS)
             return
-        bell = self._board.writer_bell
+        bell = self._counters.writer_bell
         if self._topics.has_more or self._may_hold:
             timeout_ms = min(timeout_ms, TURN_MS_MAX)
         ring.await_bell(bell.words, bell.index, self._controls.words, 0, timeout_ms * waiting.NS_PER_MS)
@@ -132,7 +136,7 @@ class Writer:
     def close(self) -> None:
         """Finish the topics' file, and unmap segment, rings and tables."""
         while not self._topics.finish(wall_ms(), BEAT_SECONDS):
-            waiting.note(self._board.heartbeats[self.name], monotonic_ms())
+            waiting.note(self._counters.heartbeats[self.name], monotonic_ms())
         self._pages.close()
         self._ahead.close()
         if self._segment is not None:
@@ -177,11 +181,11 @@ class Writer:
         return slot
 
     def _append(self, opened: ring.Ring, number: int) -> None:
-        failed = self._board.flush_errno.read()
+        failed = self._counters.flush_errno.read()
         if failed:
             self._refuse(opened, number, errno.EIO)
             return
-        end = self._board.max_physical_offset.read()
+        end = self._counters.max_physical_offset.read()
         if self._segment is None or end >= self._segment.end_offset:
             failed = self._open_segment(end)
             if failed:
@@ -190,7 +194,7 @@ class Writer:
         assert self._segment is not None and self._target is not None
         room = self._pages.ready(end, DRAIN_BYTES_MAX) - end - DRAIN_BYTES_MAX
         room = min(max(DRAIN_BYTES_MAX, room), SERVE_BYTES_MAX)
-        errno_at, bell = self._board.flush_errno.index, self._board.writer_bell.index
+        errno_at, bell = self._counters.flush_errno.index, self._counters.writer_bell.index
         queues = len(self._queues)
         outcome = serve_kernel.serve(self._sources, number, self._target, self._shared, queues, room, errno_at, bell)
         if outcome == DrainStop.NEEDS_ROLL:
@@ -201,27 +205,27 @@ class Writer:
 
     def _open_segment(self, end: int) -> int:
         """Map the segment that holds `end`, once the allocator has made it; 0, or the errno of why it cannot."""
-        board = self._board
+        counters = self._counters
         base = self._files.base_of(end)
-        waiting.publish(board.segment_request_offset, end)
-        allocated, waited_ms = board.allocated_offset.read(), 0
+        waiting.publish(counters.segment_request_offset, end)
+        allocated, waited_ms = counters.allocated_offset.read(), 0
         while allocated < base + self._files.segment_bytes:
-            failed = board.allocation_errno.read()
+            failed = counters.allocation_errno.read()
             if failed:
                 return failed
             if waited_ms >= ALLOCATION_DEADLINE_MS:
                 return errno.ETIMEDOUT
-            allocated = waiting.await_change(board.allocated_offset, allocated, 50)
+            allocated = waiting.await_change(counters.allocated_offset, allocated, 50)
             waited_ms += 50
         retired, self._target = self._segment, None
         self._segment, populated = self._ahead.take(base) or (self._ahead.open(base), end)
         self._pages.begin(self._segment, populated)
         self._ahead.begun(base, retired)
-        written_file.note(board, self._segment)
+        written_file.note(counters, self._segment)
         self._target = drain_kernel.Target(self._segment.array, base, self._scratch, self._record_bytes_max)
         return 0
 
 
-def open_role(config: BrokerConfig, board: Board, directory: Path) -> Writer:
+def open_role(config: BrokerConfig, counters: BrokerCounters, directory: Path) -> Writer:
     """The writer of a master; `directory` is the region directory."""
-    return Writer(config, board, directory)
+    return Writer(config, counters, directory)

@@ -12,7 +12,7 @@ from spark_bridge.columnar.segment_rows import SCHEMA, SegmentRows, Unfit
 from spark_bridge.columnar.side_file import COLUMN_NAMES, SideFile, digest_of
 from spark_bridge.records.scan import LogWindow
 from store.errors import CorruptRecord
-from store.files import held_files
+from store.files import small_files
 from store.files.segment_files import SegmentFiles
 
 PLACE = COLUMN_NAMES.index("physicalOffset")
@@ -27,7 +27,7 @@ def compare(files: SegmentFiles, base_offset: int, one: SideFile) -> Iterator[in
 
     Raises Differs, SegmentRemoved, OSError.
     """
-    fd = held_files.open_plain(one.path)
+    fd = small_files.open_plain(one.path)
     try:
         if digest_of(fd, 0, one.data.file_bytes) != one.data.sha256:
             raise Differs("its bytes differ from those that were written")

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from spark_bridge.columnar.rounds import TO_BUILD, Built, Sealed, build_these, tidy
+from spark_bridge.columnar.rounds import TO_BUILD, Built, SealedSegments, build_these, tidy
 from spark_bridge.columnar.side_file import State
 from store.errors import SegmentRemoved
 from store.files.file_io import NO_ROOM
@@ -90,7 +90,7 @@ class Keeper:
         length = self._files.segment_bytes
         there = {base for base, size in named_files(self._files.directory) if size == length}
         bases = tuple(sorted(base for base in there if low <= base and base + length <= end))
-        store = Sealed(self._root, self._files, bases, is_live=True)
+        store = SealedSegments(self._root, self._files, bases, is_live=True)
         if now_ms >= self._recheck_at_ms:
             self._recheck_at_ms = now_ms + RECHECK_MS
             self._settled.clear()
@@ -107,7 +107,7 @@ class Keeper:
                 yield 1
             self.done_offset = base + length
 
-    def _settle(self, store: Sealed, base: int) -> Iterator[int]:
+    def _settle(self, store: SealedSegments, base: int) -> Iterator[int]:
         """See that the segment has its side file, or a reason for none."""
         try:
             before = store.check(base)

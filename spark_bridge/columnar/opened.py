@@ -19,7 +19,7 @@ from spark_bridge.columnar.names import POSITION
 from spark_bridge.columnar.side_file import COLUMN_NAMES, SUM_HEX_DIGITS, SideFile, State, check, digest_of
 from spark_bridge.split.splits import LogExtent
 from store.errors import SegmentRemoved, SegmentSizeMismatch, StoreError
-from store.files import held_files
+from store.files import small_files
 
 CHUNKS_REMEMBERED_MAX = 1 << 16
 NAMES = frozenset(COLUMN_NAMES)
@@ -67,7 +67,7 @@ class OpenSide:
             side_file = check(log.root, log.commitlog, base_offset, log.segment_bytes)
             if side_file.state is not State.VALID:
                 return None
-            fd = held_files.open_plain(side_file.path)
+            fd = small_files.open_plain(side_file.path)
         except (SegmentRemoved, SegmentSizeMismatch, OSError):  # who reads the segment tells
             return None
         try:

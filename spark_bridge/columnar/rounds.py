@@ -105,7 +105,7 @@ TO_BUILD = (State.MISSING, State.STALE, State.DAMAGED)
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SealedSegments:
     """The segments of a store that no one writes any more, whole and in its log."""
 
     root: Path
@@ -136,21 +136,21 @@ class Built:
     seconds: float
 
 
-def sealed(root: Path | str) -> Sealed:
+def sealed_segments(root: Path | str) -> SealedSegments:
     """The segments of now that may have side files. Raises NotAStore, and what is wrong with the log's files."""
     directory = store_directory(root)
     if not any(size for _base, size in named_files(directory.commitlog)):
-        return Sealed(directory.root, SegmentFiles(directory.commitlog, 1), (), is_live=False)
+        return SealedSegments(directory.root, SegmentFiles(directory.commitlog, 1), (), is_live=False)
     segment_bytes = segment_bytes_of(directory.commitlog)
     readable = extent.readable_range(directory.root, check_crc=False, beyond_rot=True)
     low, end = readable.min_physical_offset, readable.max_physical_offset
     names = [base for base, size in named_files(directory.commitlog) if size == segment_bytes]
     bases = tuple(base for base in names if low <= base and base + segment_bytes <= end)
     files = SegmentFiles(directory.commitlog, segment_bytes)
-    return Sealed(directory.root, files, bases, is_live=readable.source == extent.BROKER)
+    return SealedSegments(directory.root, files, bases, is_live=readable.source == extent.BROKER)
 
 
-def tidy(store: Sealed) -> int:
+def tidy(store: SealedSegments) -> int:
     """Remove the side files of segments that are gone, and what killed builders left; of how many segments.
 
     A segment that is in the log again but not sealed (it was cut) keeps them until it is: they are stale then.
@@ -160,7 +160,7 @@ def tidy(store: Sealed) -> int:
     return sum(side_files.remove(store.root, base) for base in side_files.listed(store.root) if base not in there)
 
 
-def wanting(store: Sealed, bases: Collection[int] | None = None) -> list[tuple[int, SideFile]]:
+def wanting(store: SealedSegments, bases: Collection[int] | None = None) -> list[tuple[int, SideFile]]:
     """The segments, of all or of these, whose side file has to be built. Raises OSError."""
     checked = []
     for base in store.bases:
@@ -175,7 +175,7 @@ def wanting(store: Sealed, bases: Collection[int] | None = None) -> list[tuple[i
     return checked
 
 
-def build_these(store: Sealed, wanted: Sequence[tuple[int, SideFile]]) -> Iterator[Step | Built]:
+def build_these(store: SealedSegments, wanted: Sequence[tuple[int, SideFile]]) -> Iterator[Step | Built]:
     """Build them one after the other, in small steps. A segment that retention takes meanwhile is left out.
 
     The caller holds the folder. Raises OSError, which may pass (ENOSPC); a segment is done or not begun then.
@@ -200,7 +200,7 @@ def build_all(root: Path | str) -> list[Built]:
     side_files.make_folder(root)
     fd = side_files.hold(root)
     try:
-        store = sealed(root)
+        store = sealed_segments(root)
         tidy(store)
         return [one for one in build_these(store, wanting(store)) if isinstance(one, Built)]
     finally:
@@ -210,7 +210,7 @@ def build_all(root: Path | str) -> list[Built]:
 class _Leased:
     """Retention of a running broker waits for us, as for any reader."""
 
-    def __init__(self, store: Sealed, base_offset: int) -> None:
+    def __init__(self, store: SealedSegments, base_offset: int) -> None:
         self._lease = leases.acquire(store.root, base_offset, LEASE_MS) if store.is_live else None
 
     def keep(self) -> None:

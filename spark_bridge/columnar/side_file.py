@@ -22,7 +22,7 @@ from typing import Any
 
 from store.epochs import number_of, require_fields, text_of
 from store.errors import StoreError
-from store.files import held_files
+from store.files import small_files
 from store.files.segment import file_name
 from store.files.segment_files import SegmentFiles
 from store.notes import summed_json
@@ -208,7 +208,7 @@ def _staleness(manifest: Manifest, commitlog: Path, base_offset: int, segment_by
 
 def _footer_damage(path: Path, data: DataFile) -> str:
     try:
-        fd = held_files.open_plain(path)
+        fd = small_files.open_plain(path)
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
     try:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ipc.process import boot_id, is_alive, is_hidden, namespace
 from store.errors import NotAStore
-from store.files import file_io, held_files
+from store.files import file_io, small_files
 from store.files.place import Place, is_there
 from store.names import COMMIT_LOG, POINTER
 
@@ -120,7 +120,7 @@ def claim(directory: Path, root: Path, token: str) -> None:
 def read_owner(directory: Path) -> tuple[str, Place] | None:
     """The token and the root that a region directory names; None when it names none. Raises AccessDenied."""
     try:
-        fields = json.loads(held_files.read_small(directory / OWNER_NAME, OWNER_BYTES_MAX))
+        fields = json.loads(small_files.read_small(directory / OWNER_NAME, OWNER_BYTES_MAX))
     except PermissionError:
         raise file_io.denied(directory / OWNER_NAME) from None
     except (OSError, ValueError, RecursionError):
@@ -137,7 +137,7 @@ def read(root: Path) -> Pointer | None:
     """
     path = root / POINTER
     try:
-        fd = held_files.open_small(path)
+        fd = small_files.open_small(path)
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
@@ -148,7 +148,7 @@ def read(root: Path) -> Pointer | None:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise NotAStore(str(path), "not a pointer file of Slipstream (it is not a regular file); remove it")
-        held = held_files.is_held(fd)
+        held = small_files.is_held(fd)
         fields = _fields(path, os.pread(fd, POINTER_BYTES_MAX, 0))
     finally:
         os.close(fd)

@@ -266,7 +266,7 @@ def put_rows(
 
 
 @kernel
-def put_usual(scanned: Scanned, count: int, index: OpenIndex) -> bool:
+def put_into_open_file(scanned: Scanned, count: int, index: OpenIndex) -> bool:
     """Put the keys of the first `count` rows into a file that is open.
 
     False, and nothing is put, where that needs the caller: a hash over UTF-16, a file, room in it, another round.

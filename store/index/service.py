@@ -181,7 +181,7 @@ class IndexService:
     # putting
 
     def opened(self) -> OpenIndex:
-        """Return that on which `index_kernel.put_usual` works."""
+        """Return that on which `index_kernel.put_into_open_file` works."""
         file = NO_FILE if self._last is None else self._last.array
         return OpenIndex(self._keys, self._ends, file, self.geometry.slots, self.geometry.entries_max, self._state)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from store.files import file_io, held_files
+from store.files import file_io, small_files
 
 VERSION = 1
 BYTES_MAX = 1 << 20
@@ -47,7 +47,7 @@ def decode(content: bytes, bytes_max: int = BYTES_MAX) -> dict[str, Any]:
 def read(path: Path, bytes_max: int = BYTES_MAX) -> dict[str, Any] | None:
     """The fields of that file; None without one. Raises Damaged, OSError."""
     try:
-        content = held_files.read_small(path, bytes_max + 1)
+        content = small_files.read_small(path, bytes_max + 1)
     except FileNotFoundError:
         return None
     except PermissionError:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ipc.arrays import Words
 from ipc.compiled.kernels import kernel
-from store.index.index_kernel import OpenIndex, put_usual
+from store.index.index_kernel import OpenIndex, put_into_open_file
 from store.message.rows_kernel import Row, Scanned, scan
 from store.queues.group_kernel import Grouping, OpenQueues, group_rows, put_groups
 
@@ -59,5 +59,5 @@ def take(start: int, limit: int, turn: Turn) -> None:
     if words[TurnWord.ERROR] or grouped.state[Grouping.LEFT]:
         return
     words[TurnWord.DONE] = Done.QUEUED
-    if turn.keys.slots == 0 or put_usual(scanned, grouped.state[Grouping.TAKEN], turn.keys):
+    if turn.keys.slots == 0 or put_into_open_file(scanned, grouped.state[Grouping.TAKEN], turn.keys):
         words[TurnWord.DONE] = Done.INDEXED

@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from store.files import file_io, held_files, set_aside
+from store.files import file_io, set_aside, small_files
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles, named_files
 from store.recovery.log_end import PAGE_BYTES, not_zero
@@ -95,7 +95,7 @@ class Journal:
     def finish(self, change: Callable[[Bound], object]) -> Bound | None:
         """Make a change that was interrupted; None without one, and for one that is set aside. Raises as `run`."""
         try:
-            content = held_files.read_small(self._path, JOURNAL_BYTES_MAX)
+            content = small_files.read_small(self._path, JOURNAL_BYTES_MAX)
         except FileNotFoundError:
             return None
         try:

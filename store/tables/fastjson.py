@@ -233,7 +233,7 @@ def _list_as_written(value: Any) -> Any:
 
 def dumps(value: object, *, bare_keys: bool = True) -> str:
     """Compact, as on the wire; without `bare_keys` integer keys are quoted, as new clients want it."""
-    if _is_usual(value, {str} if bare_keys else {str, int}):
+    if _is_plain(value, {str} if bare_keys else {str, int}):
         text = ENCODER.encode(value)
         if text.isprintable() and "\\u00" not in text:  # else perhaps one whose escapes are not fastjson's
             return text
@@ -242,14 +242,14 @@ def dumps(value: object, *, bare_keys: bool = True) -> str:
     return "".join(parts)
 
 
-def _is_usual(value: object, keys: set[type]) -> bool:
+def _is_plain(value: object, keys: set[type]) -> bool:
     """Whether the library's writer writes it as fastjson does, but for some characters."""
     if type(value) in PLAIN:
         return True
     if not isinstance(value, dict | list | tuple) or (isinstance(value, dict) and not set(map(type, value)) <= keys):
         return False
     inner = value.values() if isinstance(value, dict) else value
-    return all(_is_usual(item, keys) for item in inner if type(item) not in PLAIN)
+    return all(_is_plain(item, keys) for item in inner if type(item) not in PLAIN)
 
 
 def _compact(value: object, bare_keys: bool, parts: list[str]) -> None:

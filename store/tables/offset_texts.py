@@ -44,12 +44,12 @@ class Written(NamedTuple):
     def compact(self) -> bytes:
         """Return the JSON as it is sent."""
         parts = [] if self.version is None else [f'"{VERSION}":{fastjson.dumps(self.version.value())}']
-        usual, light = self._apart()
+        plain, light = self._apart()
         if self.groups is not None:
-            parts.append(f'"{GROUP_TOPICS}":{{{",".join(self._usual_groups())}}}')
+            parts.append(f'"{GROUP_TOPICS}":{{{",".join(self._listed_groups())}}}')
         if self.has_light:
             parts.append(f'"{LIGHT_TABLE}":{{{",".join(light)}}}')
-        parts.append(f'"{OFFSET_TABLE}":{{{",".join(usual)}}}')
+        parts.append(f'"{OFFSET_TABLE}":{{{",".join(plain)}}}')
         return f"{{{','.join(parts)}}}".encode("utf-8", "replace")
 
     def pretty(self) -> bytes:
@@ -58,31 +58,31 @@ class Written(NamedTuple):
 
     def pretty_light(self) -> bytes:
         """As lmqConsumerOffset.json says it."""
-        usual, light = self._apart()
-        return self._pretty([table_text(LIGHT_TABLE, light)], usual)
+        plain, light = self._apart()
+        return self._pretty([table_text(LIGHT_TABLE, light)], plain)
 
     def _pretty(self, light: list[str], offsets: list[str]) -> bytes:
         head = {} if self.version is None else {VERSION: self.version.value()}
-        tables = [] if self.groups is None else [table_text(GROUP_TOPICS, self._usual_groups())]
+        tables = [] if self.groups is None else [table_text(GROUP_TOPICS, self._listed_groups())]
         return object_text(head, [*tables, *light, table_text(OFFSET_TABLE, list(map(_on_lines, offsets)))])
 
-    def _usual_groups(self) -> list[str]:
+    def _listed_groups(self) -> list[str]:
         """Those whose topics RocketMQ lists: none for light groups."""
         groups = self.groups or []
         return [text for text in groups if not is_lmq(text[1:])] if self.has_light else groups
 
     def _apart(self) -> tuple[list[str], list[str]]:
-        """The entries of usual groups, and those of light ones, which have an offset and no queue."""
+        """The entries of plain groups, and those of light ones, which have an offset and no queue."""
         if not self.has_light:
             return self.offsets, []
-        usual, light = list[str](), list[str]()
+        plain, light = list[str](), list[str]()
         for text in self.offsets:
             name, _is, numbers = text.rpartition(":{")
             if is_of_light_group(name):
                 light.append(f"{name}:{numbers.partition(':')[2].partition(',')[0].rstrip('}') or 0}")
             else:
-                usual.append(text)
-        return usual, light
+                plain.append(text)
+        return plain, light
 
 
 def _on_lines(text: str) -> str:

@@ -55,10 +55,10 @@ class ServedTopics:
                 continue
             if is_system_topic(topic) or is_lmq(topic):  # RocketMQ makes those, with numbers of queues of their own
                 continue
-            usual = self._queue_nums if group_of(topic) is None else 1
+            default = self._queue_nums if group_of(topic) is None else 1
             with self._lock:
                 there = max(known.get(topic, 0), self._saving.get(topic, 0))
-                needed = max(queue_id + 1, self._wanted.get(topic, there or usual))
+                needed = max(queue_id + 1, self._wanted.get(topic, there or default))
                 if needed > there:
                     self._wanted[topic] = needed
 

@@ -240,7 +240,7 @@ def consumer_offsets_in_steps(
         topic, separator, group = str(key).partition(GROUP_SEPARATOR)
         if not separator:
             raise MalformedConfig(path, f"{key!r} in {OFFSET_TABLE} is not topic{GROUP_SEPARATOR}group")
-        if _are_usual(offsets):
+        if _are_plain_numbers(offsets):
             by_group[topic, group] = dict(offsets)
             yield len(offsets)
             continue
@@ -257,8 +257,8 @@ def consumer_offsets_in_steps(
     return by_group
 
 
-def _are_usual(offsets: Any) -> bool:
-    """Whether they are a step's queues at most, all of them numbers as usual."""
+def _are_plain_numbers(offsets: Any) -> bool:
+    """Whether they are a step's queues at most, all of them 64-bit numbers."""
     if type(offsets) is not dict or not 0 < len(offsets) <= QUEUES_A_STEP or {*map(type, offsets)} != {int}:
         return False
     values = offsets.values()
@@ -288,11 +288,11 @@ def consumer_offsets_value(
     if group_topics is not None:
         lists = {group: list(names) for group, names in group_topics.items()}
         value["groupTopicMap"] = {group: lists[group] for group in java_order(lists, GROUP_TOPIC_CAPACITY)}
-    usual = {key: of for key, of in named.items() if not light or not is_of_light_group(key)}
+    plain = {key: of for key, of in named.items() if not light or not is_of_light_group(key)}
     if light:
-        offsets = {key: next(iter(of.values()), 0) for key, of in named.items() if key not in usual}
+        offsets = {key: next(iter(of.values()), 0) for key, of in named.items() if key not in plain}
         value[LIGHT_TABLE] = {key: offsets[key] for key in java_order(offsets, capacity)}
-    return {**value, OFFSET_TABLE: {key: usual[key] for key in java_order(usual, capacity)}}
+    return {**value, OFFSET_TABLE: {key: plain[key] for key in java_order(plain, capacity)}}
 
 
 def is_of_light_group(key: str) -> bool:

@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.process import boot_id, is_alive, is_hidden, namespace, start_time
-from store.files import file_io, held_files
+from store.files import file_io, small_files
 from store.files.place import Place
 from store.names import LEASES
 
@@ -142,13 +142,13 @@ def _valid(path: Path, folder: Place, now_ms: int, findings: list[str]) -> int |
             _remove(path, findings)
         return None
     try:
-        fd = held_files.open_plain(path)
+        fd = small_files.open_plain(path)
     except OSError as error:
         if not isinstance(error, FileNotFoundError):  # released meanwhile
             findings.append(f"{path}: cannot be read ({error.strerror}); it holds nothing, remove it")
         return None
     try:
-        held, text = held_files.is_held(fd), os.pread(fd, LEASE_BYTES_MAX + 1, 0)
+        held, text = small_files.is_held(fd), os.pread(fd, LEASE_BYTES_MAX + 1, 0)
     finally:
         os.close(fd)
     try:

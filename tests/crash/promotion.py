@@ -25,11 +25,11 @@ from pathlib import Path
 
 import click
 
-from engine.board.cursors import Board
 from engine.errors import EngineError
-from engine.figures.ha_status import ha_status
+from engine.monitoring.ha_status import ha_status
 from engine.producer import Producer
 from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.shared_memory.cursors import BrokerCounters
 from ipc.errors import IpcError
 from store.errors import StoreError
 from store.reading.extent import require_running, running
@@ -195,14 +195,14 @@ class Drill:
 
 def _signal(broker: LocalBroker, role: str, number: int) -> None:
     """To the processes whose names begin so."""
-    board = Board.attach(require_running(broker.store).region_directory)
+    counters = BrokerCounters.attach(require_running(broker.store).region_directory)
     try:
-        for name, pid in board.pids.items():
+        for name, pid in counters.pids.items():
             if name.startswith(role) and (runs := pid.read()):
                 with suppress(ProcessLookupError):
                     os.kill(runs, number)
     finally:
-        board.counters.close()
+        counters.region.close()
 
 
 def _role(broker: LocalBroker) -> str:

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.errors import MessagesRefused
-from engine.figures.status import snapshot
+from engine.monitoring.status import snapshot
 from engine.producer.producer import Producer, PutMessageStatus
+from engine.shared_memory.cursors import BrokerCounters
 from store.files import file_io
 from store.reading import extent
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
@@ -117,7 +117,7 @@ def disk(tmp_path: Path) -> Iterator[FailingDisk]:
 
 def send_until_the_disk_fails(store: Path) -> dict[int, str]:
     """Everything that was acknowledged before, by its offset in the log."""
-    board = Board.attach(extent.require_running(store).region_directory)
+    counters = BrokerCounters.attach(extent.require_running(store).region_directory)
     acknowledged: dict[int, str] = {}
     with Producer(store, timeout=60.0) as producer:
         for number in range(200):
@@ -130,10 +130,10 @@ def send_until_the_disk_fails(store: Path) -> dict[int, str]:
                 break
             if result.status is PutMessageStatus.PUT_OK:
                 acknowledged[result.physical_offset] = body
-            elif board.flush_errno.read():  # else it was only slow
+            elif counters.flush_errno.read():  # else it was only slow
                 assert result.status is PutMessageStatus.FLUSH_DISK_TIMEOUT
                 break
-    assert board.flush_errno.read() in (errno.EIO, errno.ENOSPC)
+    assert counters.flush_errno.read() in (errno.EIO, errno.ENOSPC)
     return acknowledged
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.files import checkpoint as checkpoint_file
 from store.index.service import IndexService
@@ -44,24 +44,24 @@ def appender(store: Path, name: str, out: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command)
 
 
-def board_of(store: Path) -> Board:
-    return Board.attach(extent.require_running(store).region_directory, writable=True)
+def counters_of(store: Path) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(store).region_directory, writable=True)
 
 
-def await_progress(board: Board, messages: int, producers: list[subprocess.Popen[bytes]]) -> bool:
+def await_progress(counters: BrokerCounters, messages: int, producers: list[subprocess.Popen[bytes]]) -> bool:
     """Wait until that many more messages are in the log; False once the producers have ended."""
     end = time.monotonic() + DEADLINE_SECONDS
-    goal, seen = board.put_messages.read() + messages, board.max_physical_offset.read()
-    while board.put_messages.read() < goal:
+    goal, seen = counters.put_messages.read() + messages, counters.max_physical_offset.read()
+    while counters.put_messages.read() < goal:
         if all(producer.poll() is not None for producer in producers):
             return False
-        assert time.monotonic() < end, f"no progress: {list(board.counters)}"
-        seen = waiting.await_change(board.max_physical_offset, seen, 100)
+        assert time.monotonic() < end, f"no progress: {list(counters.region)}"
+        seen = waiting.await_change(counters.max_physical_offset, seen, 100)
     return True
 
 
-def kill(board: Board, role: str) -> int:
-    pid = board.pids[role].read()
+def kill(counters: BrokerCounters, role: str) -> int:
+    pid = counters.pids[role].read()
     if pid > 0:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -70,10 +70,10 @@ def kill(board: Board, role: str) -> int:
     return pid
 
 
-def await_offset(board: Board, label: str, goal: int) -> None:
-    cursor, end = board.counters.cursor(label), time.monotonic() + DEADLINE_SECONDS
+def await_offset(counters: BrokerCounters, label: str, goal: int) -> None:
+    cursor, end = counters.region.cursor(label), time.monotonic() + DEADLINE_SECONDS
     while (seen := cursor.read()) < goal:
-        assert time.monotonic() < end, f"{label} stays at {seen}, wanted {goal}: {list(board.counters)}"
+        assert time.monotonic() < end, f"{label} stays at {seen}, wanted {goal}: {list(counters.region)}"
         waiting.await_change(cursor, seen, 100)
 
 
@@ -100,19 +100,19 @@ def test_processes_killed_at_random_lose_nothing_and_repeat_nothing(
         LocalBroker(home / "m", brokerRole="SYNC_MASTER", **keys) as master,
         LocalBroker(home / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **keys) as slave,
     ):
-        boards = {"master": board_of(master.store), "slave": board_of(slave.store)}
+        both = {"master": counters_of(master.store), "slave": counters_of(slave.store)}
         outs = [tmp_path / f"p{k}.jsonl" for k in range(PRODUCERS)]
         producers = [appender(master.store, f"p{k}", out) for k, out in enumerate(outs)]
         kills = 0
-        while await_progress(boards["master"], dice.randrange(40, 200), producers):
+        while await_progress(both["master"], dice.randrange(40, 200), producers):
             side = dice.choice(["master", "slave"])
-            kills += kill(boards[side], dice.choice(MASTER_ROLES if side == "master" else SLAVE_ROLES)) > 0
+            kills += kill(both[side], dice.choice(MASTER_ROLES if side == "master" else SLAVE_ROLES)) > 0
         assert [producer.wait(DEADLINE_SECONDS) for producer in producers] == [0] * PRODUCERS
         assert kills >= 5
-        end = boards["master"].max_physical_offset.read()
-        for board in boards.values():
-            await_offset(board, "max_physical_offset", end)
-            await_offset(board, "reput_from_offset", end)
+        end = both["master"].max_physical_offset.read()
+        for counters in both.values():
+            await_offset(counters, "max_physical_offset", end)
+            await_offset(counters, "reput_from_offset", end)
     told = answers(outs)
     check(master.store, end, told)
     check(slave.store, end, told)
@@ -142,12 +142,12 @@ def check(store: Path, end: int, told: list[dict[str, object]]) -> None:
 
 def test_the_supervisor_killed_takes_its_children_along_and_the_next_start_goes_on(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "m", brokerRole="ASYNC_MASTER", flushDiskType="SYNC_FLUSH", **SMALL) as master:
-        board = board_of(master.store)
+        counters = counters_of(master.store)
         outs = [tmp_path / "p0.jsonl"]
         producers = [appender(master.store, "p0", outs[0])]
-        assert await_progress(board, 300, producers)
+        assert await_progress(counters, 300, producers)
         region_directory = extent.require_running(master.store).region_directory
-        pids = [cursor.read() for cursor in board.pids.values() if cursor.read() > 0]
+        pids = [cursor.read() for cursor in counters.pids.values() if cursor.read() > 0]
         master.process.kill()
         master.process.wait()
         for pid in pids:
@@ -155,11 +155,11 @@ def test_the_supervisor_killed_takes_its_children_along_and_the_next_start_goes_
         assert region_directory.exists(), "the next start removes what was left"
         assert producers[0].wait(DEADLINE_SECONDS) == 0, "its producer is told at once"
     with LocalBroker(tmp_path / "m", brokerRole="ASYNC_MASTER", flushDiskType="SYNC_FLUSH", **SMALL) as again:
-        board = board_of(again.store)
-        recovered = board.max_physical_offset.read()
+        counters = counters_of(again.store)
+        recovered = counters.max_physical_offset.read()
         more = [tmp_path / "p1.jsonl"]
         assert appender(again.store, "p1", more[0]).wait(DEADLINE_SECONDS) == 0
-        end_offset = board.max_physical_offset.read()
+        end_offset = counters.max_physical_offset.read()
         assert end_offset > recovered
     check(again.store, end_offset, answers(outs + more))
     assert not (again.store / "abort").exists()
@@ -169,25 +169,27 @@ def test_the_supervisor_killed_takes_its_children_along_and_the_next_start_goes_
 def test_a_slave_that_is_killed_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
     often = {**SMALL, "flushConsumeQueueThoroughInterval": 1000}
     with LocalBroker(tmp_path / "m", brokerRole="SYNC_MASTER", **often) as master:
-        board, outs = board_of(master.store), [tmp_path / "p0.jsonl", tmp_path / "p1.jsonl"]
+        counters, outs = counters_of(master.store), [tmp_path / "p0.jsonl", tmp_path / "p1.jsonl"]
         slave_keys = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **often}
         with LocalBroker(tmp_path / "s", **slave_keys) as slave:
             assert appender(master.store, "p0", outs[0]).wait(DEADLINE_SECONDS) == 0
-            slave_board, end = board_of(slave.store), time.monotonic() + DEADLINE_SECONDS
+            slave_counters, end = counters_of(slave.store), time.monotonic() + DEADLINE_SECONDS
             while not (noted := checkpoint_file.read(slave.store / "checkpoint").flushed_offset):
                 assert time.monotonic() < end, "a slave's checkpoint"
-                waiting.await_change(slave_board.heartbeats["flusher"], slave_board.heartbeats["flusher"].read(), 100)
+                waiting.await_change(
+                    slave_counters.heartbeats["flusher"], slave_counters.heartbeats["flusher"].read(), 100
+                )
             producers = [appender(master.store, "p1", outs[1])]
-            assert await_progress(board, 100, producers)
+            assert await_progress(counters, 100, producers)
             kill_broker(slave)
         kept = checkpoint_file.read(slave.store / "checkpoint")
         assert kept.flushed_offset is not None and kept.flushed_offset >= noted and kept.entries > 0
         with LocalBroker(tmp_path / "s", **slave_keys) as slave:
             assert producers[0].wait(DEADLINE_SECONDS) == 0
-            goal = board.max_physical_offset.read()
+            goal = counters.max_physical_offset.read()
             for label in ("max_physical_offset", "reput_from_offset"):
-                await_offset(board_of(slave.store), label, goal)
-            await_offset(board, "reput_from_offset", goal)
+                await_offset(counters_of(slave.store), label, goal)
+            await_offset(counters, "reput_from_offset", goal)
     told = answers(outs)
     check(slave.store, goal, told)
     check(master.store, goal, told)

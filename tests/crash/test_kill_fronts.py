@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import SENDERS as SLOTS
-from engine.board.cursors import Board
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerUnreachable, RemotingClient
+from engine.shared_memory.cursors import SENDERS as SLOTS
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from store.reading.log_reader import open_log
 from store.reading.summary import messages
@@ -86,12 +86,12 @@ class Sender(threading.Thread):
         self.join()
 
 
-def kill(board: Board, role: str) -> None:
+def kill(counters: BrokerCounters, role: str) -> None:
     """It, or another sender, is back afterwards: a slave that returns at once is served from another slot."""
     names = SLOTS if role == SENDER else (role,)
 
     def running() -> set[int]:
-        return {pid for name in names if (pid := board.pids[name].read())}
+        return {pid for name in names if (pid := counters.pids[name].read())}
 
     killed = await_that(running, f"{role} runs")
     for pid in killed:
@@ -117,14 +117,14 @@ def test_what_was_answered_is_stored_whatever_is_killed_on_the_way(tmp_path: Pat
         LocalBroker(tmp_path / "a", brokerRole="SYNC_MASTER", flushDiskType="SYNC_FLUSH", **SMALL) as master,
         LocalBroker(tmp_path / "b", **SLAVE, haMasterAddress=master.ha_address, **SMALL) as slave,
     ):
-        board = Board.attach(extent.require_running(master.store).region_directory)
-        await_that(board.in_sync_slaves.read, "a slave is in sync")
+        counters = BrokerCounters.attach(extent.require_running(master.store).region_directory)
+        await_that(counters.in_sync_slaves.read, "a slave is in sync")
         senders = [Sender(f"sender-{number}", master.port) for number in range(SENDERS)]
         for sender in senders:
             sender.start()
         for role in dice.sample(ROLES, len(ROLES)):
             await_more(senders)
-            kill(board, role)
+            kill(counters, role)
         await_more(senders)
         for sender in senders:
             sender.end()

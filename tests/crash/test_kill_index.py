@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.files.segment_files import SegmentFiles
 from store.index.service import IndexService
@@ -35,22 +35,22 @@ KEYS = " ".join(f"part{number}" for number in range(20))  # so that most kills f
 DEADLINE_SECONDS = 300.0
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
 
 
-def await_more(board: Board, label: str, seen: int) -> int:
+def await_more(counters: BrokerCounters, label: str, seen: int) -> int:
     """Wait until that counter is another than `seen`."""
-    cursor, end = board.counters.cursor(label), time.monotonic() + DEADLINE_SECONDS
+    cursor, end = counters.region.cursor(label), time.monotonic() + DEADLINE_SECONDS
     while (now := cursor.read()) == seen:
-        assert time.monotonic() < end, f"{label} stays at {seen}: {list(board.counters)}"
+        assert time.monotonic() < end, f"{label} stays at {seen}: {list(counters.region)}"
         waiting.await_change(cursor, seen, 100)
     return now
 
 
-def fill(broker: LocalBroker, board: Board, first: int) -> None:
+def fill(broker: LocalBroker, counters: BrokerCounters, first: int) -> None:
     """A backlog: the dispatcher stands still meanwhile."""
-    pid = await_that(board.pids["dispatcher"].read, "it runs")  # 0 would be all of us
+    pid = await_that(counters.pids["dispatcher"].read, "it runs")  # 0 would be all of us
     os.kill(pid, signal.SIGSTOP)
     try:
         with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
@@ -62,41 +62,41 @@ def fill(broker: LocalBroker, board: Board, first: int) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def kill_in_the_middle(board: Board, dice: random.Random) -> bool:
+def kill_in_the_middle(counters: BrokerCounters, dice: random.Random) -> bool:
     """Kill the dispatcher some time after it has published progress; False when nothing is left to dispatch."""
-    seen = board.reput_from_offset.read()
-    if seen == board.max_physical_offset.read():
+    seen = counters.reput_from_offset.read()
+    if seen == counters.max_physical_offset.read():
         return False
-    await_more(board, "reput_from_offset", seen)
+    await_more(counters, "reput_from_offset", seen)
     for _ in range(dice.randrange(60_000)):  # some of the milliseconds that a batch takes
         pass
-    pid = board.pids["dispatcher"].read()
+    pid = counters.pids["dispatcher"].read()
     if pid > 0:
         os.kill(pid, signal.SIGKILL)
-        await_more(board, "pid.dispatcher", pid)
-        await_more(board, "pid.dispatcher", 0)
+        await_more(counters, "pid.dispatcher", pid)
+        await_more(counters, "pid.dispatcher", 0)
     return True
 
 
 def test_every_entry_is_there_once(tmp_path: Path) -> None:
     dice = random.Random(7)
     with LocalBroker(tmp_path / "m", **SETTINGS) as broker:
-        board = board_of(broker)
+        counters = counters_of(broker)
         filled = kills = 0
         while kills < KILLS_MIN:  # on a busy machine a backlog may be through before somebody looks
-            fill(broker, board, filled)
+            fill(broker, counters, filled)
             filled += MESSAGES
-            while kills < KILLS and kill_in_the_middle(board, dice):
+            while kills < KILLS and kill_in_the_middle(counters, dice):
                 kills += 1
         kill_broker(broker)
     with LocalBroker(tmp_path / "m", **SETTINGS) as broker:
-        board = board_of(broker)
-        fill(broker, board, filled)
-        while kill_in_the_middle(board, dice) and kills < 2 * KILLS:
+        counters = counters_of(broker)
+        fill(broker, counters, filled)
+        while kill_in_the_middle(counters, dice) and kills < 2 * KILLS:
             kills += 1
-        end = board.max_physical_offset.read()
-        while (reached := board.reput_from_offset.read()) < end:
-            await_more(board, "reput_from_offset", reached)
+        end = counters.max_physical_offset.read()
+        while (reached := counters.reput_from_offset.read()) < end:
+            await_more(counters, "reput_from_offset", reached)
     fresh = IndexService(tmp_path / "fresh", SLOTS, ENTRIES_MAX)
     files = SegmentFiles(broker.store / "commitlog", SEGMENT_BYTES)
     Dispatcher(files, tmp_path / "queues", QUEUE_FILE_BYTES, index=fresh).dispatch(0, end)

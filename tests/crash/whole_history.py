@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import click
 
-from engine.board.cursors import Board
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading.extent import require_running
 from tests.harness.conditions import await_that
 from tests.interop import rocketmq
@@ -71,9 +71,9 @@ class NewReplica:
                     kill()
 
 
-def board_of(broker: LocalBroker) -> Board:
+def counters_of(broker: LocalBroker) -> BrokerCounters:
     """Its counters."""
-    return Board.attach(require_running(broker.store).region_directory)
+    return BrokerCounters.attach(require_running(broker.store).region_directory)
 
 
 def killed(broker: LocalBroker) -> None:
@@ -88,7 +88,7 @@ def ours_behind(directory: Path, ha_address: str, broker_id: int) -> NewReplica:
     def begin(stack: ExitStack) -> tuple[Callable[[], int], Callable[[], None]]:
         role = {"brokerRole": "SLAVE", "brokerId": broker_id, "haMasterAddress": ha_address}
         broker = stack.enter_context(LocalBroker(directory, **OURS, **role))
-        end = board_of(broker).max_physical_offset
+        end = counters_of(broker).max_physical_offset
         return end.read, lambda: killed(broker)
 
     return NewReplica(begin)
@@ -124,7 +124,7 @@ def digest(directory: Path, end: int) -> str:
 
 def fill_ours(master: LocalBroker, size: int) -> int:
     """Put until the log is as long; its end."""
-    body, end = random.Random(1).randbytes(BODY_BYTES), board_of(master).max_physical_offset
+    body, end = random.Random(1).randbytes(BODY_BYTES), counters_of(master).max_physical_offset
     with Producer(str(master.store)) as producer:
         number = 0
         while end.read() < size:
@@ -163,9 +163,9 @@ def between_ours(directory: Path, size: int, kills: int) -> Figures:
     with LocalBroker(directory / "m", **OURS, **role) as master:
         live = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address}
         with LocalBroker(directory / "live", **OURS, **live) as slave:
-            board, end = board_of(master), fill_ours(master, size)
-            await_that(lambda: board_of(slave).max_physical_offset.read() >= end, "the live slave", DEADLINE_SECONDS)
-            await_that(lambda: board.in_sync_slaves.read() == 1, "it is in step")
+            counters, end = counters_of(master), fill_ours(master, size)
+            await_that(lambda: counters_of(slave).max_physical_offset.read() >= end, "the live slave", DEADLINE_SECONDS)
+            await_that(lambda: counters.in_sync_slaves.read() == 1, "it is in step")
             before, meanwhile = median_put(master.store, PUTS), []
             is_over = threading.Event()
 

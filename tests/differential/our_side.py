@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from engine.board.cursors import Board
 from engine.errors import EngineError
 from engine.producer.producer import Producer, PutMessageStatus, SendRequest, SendResult
+from engine.shared_memory.cursors import BrokerCounters
 from store.errors import StoreError
 from store.message.host import Host
 from store.reading import extent
@@ -105,8 +105,8 @@ def run(
     """
     shutil.copytree(config, home / "store" / "config")
     with LocalBroker(home, **our_settings(hosts, five=five, features=features)) as broker:
-        board = Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
         with Producer(str(broker.store), timeout=SEND_SECONDS) as producer:
             outcomes = OurSide(producer, hosts).run(operations)
-        wait_for(board.reput_from_offset, board.max_physical_offset.read())
+        wait_for(counters.reput_from_offset, counters.max_physical_offset.read())
     return outcomes

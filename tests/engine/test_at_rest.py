@@ -8,9 +8,9 @@ from typing import Any
 import psutil
 import pytest
 
-from engine.board.cursors import Board, BrokerState
 from engine.producer.producer import Producer
 from engine.services import transactions
+from engine.shared_memory.cursors import BrokerCounters, BrokerState
 from ipc import descriptors
 from ipc.clock import monotonic_ms
 from ipc.compiled.kernels import is_carried
@@ -39,11 +39,11 @@ def test_what_runs_is_loaded_before_it_is_forked(tmp_path: Path, monkeypatch: py
         processes = [broker.process.pid, *(child.pid for child in psutil.Process(broker.process.pid).children(True))]
         with_compiler = [pid for pid in processes if "llvmlite" in Path(f"/proc/{pid}/maps").read_text()]
         assert with_compiler == ([] if is_carried() else processes)
-        board = Board.attach(extent.require_running(broker.store).region_directory)
+        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
         for name in WITHOUT_TIMERS:  # their heartbeats say that they have slept for longer than others may
-            beat = board.heartbeats[name]
+            beat = counters.heartbeats[name]
             await_that(lambda beat=beat: monotonic_ms() - beat.read() > LONG_MS, f"{name} rests")
-        board.counters.close()
+        counters.region.close()
 
 
 class _Word:
@@ -66,13 +66,13 @@ def test_transactions_sleep_until_the_next_round(monkeypatch: pytest.MonkeyPatch
     role: Any = object.__new__(transactions.Transactions)
     role._puts = type("Puts", (), {"puts": 0, "is_drained": True})()
     role._link = type("Link", (), {"bell": -1})()
-    role._board = type("Board", (), {"broker_state": _Word(BrokerState.RUNNING)})()
+    role._counters = type("Counters", (), {"broker_state": _Word(BrokerState.RUNNING)})()
     role._round, role._awaited, role._is_begun = None, None, True
     role._round_at_ms, role._pause_until_ms = NOW_MS + INTERVAL_MS, 0
     for _ in range(2):
         role.idle(1000)
     role._round, role._pause_until_ms = object(), NOW_MS + 10
     role.idle(1000)
-    role._board.broker_state.value = BrokerState.STOPPING
+    role._counters.broker_state.value = BrokerState.STOPPING
     role.idle(1000)
     assert slept == [1000, 1000, 10, transactions.HELD_UP_MS]

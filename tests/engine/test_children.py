@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board, BrokerState
-from engine.board.failures import LOOPING_DEATHS, STUCK_MAX, Failures, failing, first_line
 from engine.children import STALL_MS, Children
-from engine.figures.problems import problems
+from engine.monitoring.problems import problems
 from engine.remoting.loop.role_loop import RoleLoop
 from engine.role import Role
+from engine.shared_memory.cursors import BrokerCounters, BrokerState
+from engine.shared_memory.failures import LOOPING_DEATHS, STUCK_MAX, Failures, failing, first_line
 from ipc import waiting
 from ipc.descriptors import await_readable
 from store.errors import CorruptRecord
@@ -35,9 +35,9 @@ class Bench:
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.now_ms = directory, 1_000_000
-        self.board = Board.create(directory / COUNTERS_FILE)
-        waiting.publish(self.board.broker_state, BrokerState.RUNNING)
-        self.children = Children(self.board, Failures.create(directory), "", lambda: self.now_ms)
+        self.counters = BrokerCounters.create(directory / COUNTERS_FILE)
+        waiting.publish(self.counters.broker_state, BrokerState.RUNNING)
+        self.children = Children(self.counters, Failures.create(directory), "", lambda: self.now_ms)
 
     def start(self, name: str, role: Callable[[], Role]) -> None:
         self.name = name
@@ -55,13 +55,13 @@ class Bench:
                 self.now_ms += 500
 
     def restarts(self) -> int:
-        return self.board.restarts[self.name].read()
+        return self.counters.restarts[self.name].read()
 
     def given_up(self) -> bool:
-        return self.board.given_up[self.name].read() != 0
+        return self.counters.given_up[self.name].read() != 0
 
     def pid(self) -> int:
-        return self.board.pids[self.name].read()
+        return self.counters.pids[self.name].read()
 
 
 @pytest.fixture
@@ -76,14 +76,14 @@ class Idle:
 
     name = "idle"
 
-    def __init__(self, board: Board, end: Callable[[], None] = lambda: None) -> None:
-        self._board, self._end = board, end
+    def __init__(self, counters: BrokerCounters, end: Callable[[], None] = lambda: None) -> None:
+        self._counters, self._end = counters, end
 
     def do_work(self, _now_ms: int) -> int:
         return 0
 
     def idle(self, timeout_ms: int) -> None:
-        waiting.await_change(self._board.ack_bell, self._board.ack_bell.read(), min(timeout_ms, 50))
+        waiting.await_change(self._counters.ack_bell, self._counters.ack_bell.read(), min(timeout_ms, 50))
 
     def close(self) -> None:
         self._end()
@@ -92,8 +92,8 @@ class Idle:
 class InLoop(Idle):
     """A role whose event loop calls its turns, long after each other but for the first."""
 
-    def __init__(self, board: Board, second: Callable[[], None] = lambda: None) -> None:
-        super().__init__(board)
+    def __init__(self, counters: BrokerCounters, second: Callable[[], None] = lambda: None) -> None:
+        super().__init__(counters)
         self._turns, self._second, self._turned = RoleLoop(), second, 0
 
     def do_work(self, _now_ms: int) -> int:
@@ -125,11 +125,11 @@ def test_a_role_that_the_same_bytes_kill_is_given_up_and_its_error_shown(bench: 
     bench.children.watch(poller, 100)
     bench.children.tend(set())
     assert bench.restarts() == STUCK_MAX - 1 and bench.pid() == 0, "not for ever"
-    (found,) = failing(bench.board, bench.directory)
+    (found,) = failing(bench.counters, bench.directory)
     assert found.error == first_line(DAMAGED) and "4711" in found.error and "CORRUPT_RECORD" in found.error
-    told = problems(bench.board, str(bench.directory), "ASYNC_MASTER")
+    told = problems(bench.counters, str(bench.directory), "ASYNC_MASTER")
     assert len(told) == 1 and "dispatcher" in told[0] and "4711" in told[0] and "log verify" in told[0]
-    told = problems(bench.board, str(bench.directory), "SLAVE")
+    told = problems(bench.counters, str(bench.directory), "SLAVE")
     assert len(told) == 2 and "does not acknowledge" in told[1]
     assert "4711" in str(bench.children.stop("dispatcher")), "and such a broker did not stop in order"
 
@@ -138,17 +138,17 @@ def test_a_turn_that_fails_in_an_event_loop_ends_its_role(bench: Bench) -> None:
     def fail() -> None:
         raise DAMAGED
 
-    bench.start("clients", lambda: InLoop(bench.board, fail))
+    bench.start("clients", lambda: InLoop(bench.counters, fail))
     bench.tend_until(bench.given_up)
     assert bench.restarts() == STUCK_MAX - 1
-    assert failing(bench.board, bench.directory)[0].error == first_line(DAMAGED)
+    assert failing(bench.counters, bench.directory)[0].error == first_line(DAMAGED)
 
 
 def test_a_role_that_waits_in_its_event_loop_beats_and_stops_when_it_is_asked(bench: Bench) -> None:
     turned, tells = os.pipe()
-    bench.start("clients", lambda: InLoop(bench.board, lambda: os.write(tells, b".") and None))
+    bench.start("clients", lambda: InLoop(bench.counters, lambda: os.write(tells, b".") and None))
     assert await_readable(turned, timeout_ms=DEADLINE_SECONDS * 1000)
-    assert bench.board.heartbeats["clients"].read() and bench.children.stop("clients") is None
+    assert bench.counters.heartbeats["clients"].read() and bench.children.stop("clients") is None
     for fd in (turned, tells):
         os.close(fd)
 
@@ -156,53 +156,53 @@ def test_a_role_that_waits_in_its_event_loop_beats_and_stops_when_it_is_asked(be
 def test_three_deaths_are_a_problem_already(bench: Bench) -> None:
     bench.start("dispatcher", dies(DAMAGED))
     bench.tend_until(lambda: bench.restarts() == LOOPING_DEATHS - 1)
-    bench.tend_until(lambda: bench.board.deaths["dispatcher"].read() >= LOOPING_DEATHS)
+    bench.tend_until(lambda: bench.counters.deaths["dispatcher"].read() >= LOOPING_DEATHS)
     assert not bench.given_up()
-    assert "again and again" in problems(bench.board, str(bench.directory), "ASYNC_MASTER")[0]
+    assert "again and again" in problems(bench.counters, str(bench.directory), "ASYNC_MASTER")[0]
 
 
 def test_progress_between_deaths_is_no_standstill(bench: Bench) -> None:
     def one_step_then_death() -> Role:
-        waiting.add(bench.board.reput_from_offset, 100)
+        waiting.add(bench.counters.reput_from_offset, 100)
         raise DAMAGED
 
     bench.start("dispatcher", one_step_then_death)
     bench.tend_until(lambda: bench.restarts() == 2 * STUCK_MAX)
     assert not bench.given_up()
-    assert failing(bench.board, bench.directory)[0].error == first_line(DAMAGED), "but it is told"
+    assert failing(bench.counters, bench.directory)[0].error == first_line(DAMAGED), "but it is told"
 
 
 def test_a_role_whose_cursor_left_the_place_is_forgiven(bench: Bench) -> None:
     def until_it_is_mended() -> Role:
-        if bench.board.listen_port.read() == 0:
+        if bench.counters.listen_port.read() == 0:
             raise DAMAGED
-        waiting.publish(bench.board.reput_from_offset, 500)
-        return Idle(bench.board)
+        waiting.publish(bench.counters.reput_from_offset, 500)
+        return Idle(bench.counters)
 
     bench.start("dispatcher", until_it_is_mended)
-    bench.tend_until(lambda: bench.board.stuck["dispatcher"].read() >= LOOPING_DEATHS)
-    waiting.publish(bench.board.listen_port, 1)
-    bench.tend_until(lambda: bench.board.stuck["dispatcher"].read() == 0)
+    bench.tend_until(lambda: bench.counters.stuck["dispatcher"].read() >= LOOPING_DEATHS)
+    waiting.publish(bench.counters.listen_port, 1)
+    bench.tend_until(lambda: bench.counters.stuck["dispatcher"].read() == 0)
     bench.now_ms += 60_000
-    bench.tend_until(lambda: bench.board.deaths["dispatcher"].read() == 0)
-    assert failing(bench.board, bench.directory) == []
+    bench.tend_until(lambda: bench.counters.deaths["dispatcher"].read() == 0)
+    assert failing(bench.counters, bench.directory) == []
 
 
 def test_what_passes_by_itself_is_tried_for_as_long_as_it_lasts(bench: Bench) -> None:
     bench.start("dispatcher", dies(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/store/consumequeue")))
     bench.tend_until(lambda: bench.restarts() == 2 * STUCK_MAX)
     assert not bench.given_up()
-    assert "No space left" in problems(bench.board, str(bench.directory), "SLAVE")[0]
-    assert bench.board.stuck["dispatcher"].read() == 0, "a full disk is no unreadable log"
+    assert "No space left" in problems(bench.counters, str(bench.directory), "SLAVE")[0]
+    assert bench.counters.stuck["dispatcher"].read() == 0, "a full disk is no unreadable log"
 
 
 def test_a_role_killed_from_outside_is_not_given_up(bench: Bench) -> None:
-    bench.start("dispatcher", lambda: Idle(bench.board))
+    bench.start("dispatcher", lambda: Idle(bench.counters))
     for killed in range(STUCK_MAX + 3):
         os.kill(bench.pid(), signal.SIGKILL)
         bench.tend_until(lambda killed=killed: bench.restarts() == killed + 1)
-    assert not bench.given_up() and bench.board.stuck["dispatcher"].read() == 0
-    assert "SIGKILL" in problems(bench.board, str(bench.directory), "ASYNC_MASTER")[0], "though it is a problem"
+    assert not bench.given_up() and bench.counters.stuck["dispatcher"].read() == 0
+    assert "SIGKILL" in problems(bench.counters, str(bench.directory), "ASYNC_MASTER")[0], "though it is a problem"
 
 
 def test_a_role_that_crashes_natively_is_given_up(bench: Bench) -> None:
@@ -212,29 +212,29 @@ def test_a_role_that_crashes_natively_is_given_up(bench: Bench) -> None:
 
     bench.start("dispatcher", crash)
     bench.tend_until(bench.given_up)
-    assert "SIGABRT" in failing(bench.board, bench.directory)[0].error
+    assert "SIGABRT" in failing(bench.counters, bench.directory)[0].error
 
 
 def test_without_a_flusher_nothing_is_acknowledged(bench: Bench) -> None:
     bench.start("flusher", dies(DAMAGED))
     bench.tend_until(bench.given_up)
-    assert bench.board.flush_errno.read() == errno.EIO
+    assert bench.counters.flush_errno.read() == errno.EIO
 
 
 def test_a_stop_waits_while_the_heartbeat_moves(bench: Bench) -> None:
     def long_end() -> None:
         for beat in range(20):
-            waiting.note(bench.board.heartbeats["housekeeper"], beat + 1)
-            waiting.await_change(bench.board.ack_bell, bench.board.ack_bell.read(), 200)
-        waiting.publish(bench.board.min_physical_offset, 77)
+            waiting.note(bench.counters.heartbeats["housekeeper"], beat + 1)
+            waiting.await_change(bench.counters.ack_bell, bench.counters.ack_bell.read(), 200)
+        waiting.publish(bench.counters.min_physical_offset, 77)
 
-    beats = bench.board.heartbeats["housekeeper"]
-    bench.start("housekeeper", lambda: Idle(bench.board, long_end))
+    beats = bench.counters.heartbeats["housekeeper"]
+    bench.start("housekeeper", lambda: Idle(bench.counters, long_end))
     bench.tend_until(lambda: beats.read() > 0)
     waiting.note(beats, 0)
     bench.children._clock_ms = lambda: beats.read() * STALL_MS // 8  # in all far more than one may stand still
     assert bench.children.stop("housekeeper") is None
-    assert bench.board.min_physical_offset.read() == 77, "it came to its end"
+    assert bench.counters.min_physical_offset.read() == 77, "it came to its end"
 
 
 def test_a_stalled_role_is_killed_and_that_is_logged(bench: Bench) -> None:
@@ -242,21 +242,21 @@ def test_a_stalled_role_is_killed_and_that_is_logged(bench: Bench) -> None:
         bench.now_ms += STALL_MS
         return bench.now_ms
 
-    bench.start("housekeeper", lambda: Idle(bench.board))
-    bench.tend_until(lambda: bench.board.heartbeats["housekeeper"].read() > 0)
+    bench.start("housekeeper", lambda: Idle(bench.counters))
+    bench.tend_until(lambda: bench.counters.heartbeats["housekeeper"].read() > 0)
     os.kill(bench.pid(), signal.SIGSTOP)
     bench.children._clock_ms = jumping
     assert "was killed" in str(bench.children.stop("housekeeper"))
 
 
 def test_a_machine_that_stood_still_is_no_role_that_does(bench: Bench) -> None:
-    looked = bench.board.ha_listen_port  # how often, as the role sees it
+    looked = bench.counters.ha_listen_port  # how often, as the role sees it
 
     def short_end() -> None:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while looked.read() < 4 and time.monotonic() < deadline:  # some looks, without a beat
             waiting.await_change(looked, looked.read(), 100)
-        waiting.publish(bench.board.min_physical_offset, 9)
+        waiting.publish(bench.counters.min_physical_offset, 9)
 
     looks: list[int] = []
 
@@ -265,36 +265,38 @@ def test_a_machine_that_stood_still_is_no_role_that_does(bench: Bench) -> None:
         waiting.publish(looked, len(looks))
         return bench.now_ms if len(looks) < 2 else bench.now_ms + 10 * STALL_MS
 
-    bench.start("housekeeper", lambda: Idle(bench.board, short_end))
-    bench.tend_until(lambda: bench.board.heartbeats["housekeeper"].read() > 0)
+    bench.start("housekeeper", lambda: Idle(bench.counters, short_end))
+    bench.tend_until(lambda: bench.counters.heartbeats["housekeeper"].read() > 0)
     bench.children._clock_ms = held
     assert bench.children.stop("housekeeper") is None
-    assert bench.board.min_physical_offset.read() == 9 and len(looks) > 1
+    assert bench.counters.min_physical_offset.read() == 9 and len(looks) > 1
 
 
 def test_a_stop_finds_a_dead_role_and_has_its_work_done(bench: Bench) -> None:
     """As when the flusher was killed a moment before: the stop still brings everything to disk."""
-    bench.start("housekeeper", lambda: Idle(bench.board, lambda: waiting.publish(bench.board.min_physical_offset, 5)))
-    bench.tend_until(lambda: bench.board.heartbeats["housekeeper"].read() > 0)
+    bench.start(
+        "housekeeper", lambda: Idle(bench.counters, lambda: waiting.publish(bench.counters.min_physical_offset, 5))
+    )
+    bench.tend_until(lambda: bench.counters.heartbeats["housekeeper"].read() > 0)
     pidfd = os.pidfd_open(bench.pid())
     os.kill(bench.pid(), signal.SIGKILL)
     assert await_readable(pidfd, timeout_ms=DEADLINE_SECONDS * 1000)
     os.close(pidfd)
     assert bench.children.stop("housekeeper") is None
-    assert bench.board.min_physical_offset.read() == 5
+    assert bench.counters.min_physical_offset.read() == 5
 
 
 def test_a_failure_at_the_end_is_reported(bench: Bench) -> None:
     def fail() -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), "/store/checkpoint")
 
-    bench.start("housekeeper", lambda: Idle(bench.board, fail))
-    bench.tend_until(lambda: bench.board.heartbeats["housekeeper"].read() > 0)
+    bench.start("housekeeper", lambda: Idle(bench.counters, fail))
+    bench.tend_until(lambda: bench.counters.heartbeats["housekeeper"].read() > 0)
     assert bench.children.stop("housekeeper") == (
         "housekeeper failed as it stopped: IO: /store/checkpoint: Input/output error"
     )
 
 
 def test_a_signal_right_after_the_fork_is_not_lost(bench: Bench) -> None:
-    bench.start("housekeeper", lambda: Idle(bench.board))
+    bench.start("housekeeper", lambda: Idle(bench.counters))
     assert bench.children.stop("housekeeper") is None

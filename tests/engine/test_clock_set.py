@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
-from engine.figures.status import snapshot
+from engine.monitoring.status import snapshot
 from engine.protocol.ha.client import HaClientState
 from engine.protocol.store.retention import FIRST_ROUND_MS, HOUR_MS
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.engine.producer.test_producer import DEADLINE_SECONDS, Stopped, wait_until
 from tests.harness.audit import messages_of
@@ -41,8 +41,8 @@ with Producer(sys.argv[1]) as producer:
 """
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
 
 
 class Sender:
@@ -100,18 +100,18 @@ def test_a_clock_that_is_set_stops_no_flush_no_slave_and_no_timeout(tmp_path: Pa
         ) as slave,
         Sender(master.store, clock) as sender,
     ):
-        boards = [board_of(master), board_of(slave)]
+        both = [counters_of(master), counters_of(slave)]
         assert sender.send(60) == "PUT_OK"
-        wait_until("ha_client.state", boards[1], HaClientState.TRANSFER)
+        wait_until("ha_client.state", both[1], HaClientState.TRANSFER)
         clock.set(shift_s)
         for _ in range(3):
             assert sender.send(60) == "PUT_OK"
-            end = boards[0].max_physical_offset.read()
-            for board in boards:
+            end = both[0].max_physical_offset.read()
+            for counters in both:
                 for stage in ("flushed_offset", "reput_from_offset"):
-                    wait_until(stage, board, end)
+                    wait_until(stage, counters, end)
         clock.set(-shift_s)
-        with Stopped(boards[0], "writer"):
+        with Stopped(both[0], "writer"):
             sender.begin(1.0)
             clock.set(shift_s)
             assert sender.told() == "SEND_TIMEOUT"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from ipc.descriptors import await_readable
 from store.reading import extent
 from tests.harness.conditions import await_that
@@ -34,8 +34,8 @@ def test_every_role_logs_into_one_file_that_is_moved_aside_meanwhile(tmp_path: P
     path.write_text("x" * (MAX_BYTES - 600) + "\n")  # full after the first lines
     keys = {"logFile": path, "logForm": "json", "logLevel": "debug", "logFileMaxBytes": MAX_BYTES, "logFilesKept": 50}
     with LocalBroker(tmp_path / "b", inside=("setsid",), mappedFileSizeCommitLog=1 << 20, **keys) as broker:
-        board = Board.attach(extent.require_running(broker.store).region_directory)
-        roles = {name: word.read() for name, word in board.pids.items() if word.read()}
+        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
+        roles = {name: word.read() for name, word in counters.pids.items() if word.read()}
         served = {f"{name} serves": pid for name, pid in roles.items()}
 
         def said() -> dict[str, int]:
@@ -45,7 +45,7 @@ def test_every_role_logs_into_one_file_that_is_moved_aside_meanwhile(tmp_path: P
         file = tmp_path / "b" / "broker.properties"
         file.write_text(file.read_text().replace("logLevel=debug", "logLevel=warning"))
         broker.process.send_signal(signal.SIGHUP)
-        await_that(lambda: board.log_level.read() == 30, "the level is another")
+        await_that(lambda: counters.log_level.read() == 30, "the level is another")
     ended = [of for of in map(json.loads, lines_of(path)[1:]) if of["message"].endswith(" has ended")]
     assert broker.process.returncode == 0 and not ended, "nobody says now what is for debugging"
     assert (path.parent / "broker.log.1").stat().st_size <= 2 * MAX_BYTES

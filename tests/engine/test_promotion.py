@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import NotAMaster
-from engine.figures.ha_status import ha_status
+from engine.monitoring.ha_status import ha_status
 from engine.producer import Producer
 from engine.protocol.ha.group_transfer import PutMessageStatus
 from engine.protocol.ha.reign import Standing

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import live_settings
-from engine.board.cursors import Board
-from engine.board.region_directory import settings_request
+from engine.shared_memory import live_settings
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.region_directory import settings_request
 from ipc.descriptors import await_readable
 from store.reading import extent
 from tests.harness.conditions import await_that
@@ -47,43 +47,43 @@ def next_line(broker: LocalBroker) -> str:
     return await_that(lambda: lines_of(broker.log)[seen:], "it says what it read")[0]
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
 
 
 def test_a_broker_applies_what_may_change_and_names_the_rest(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", inside=SERVICE, mappedFileSizeCommitLog=1 << 20) as broker:
-        file, board = tmp_path / "b" / "broker.properties", board_of(broker)
-        pids = {name: word.read() for name, word in board.pids.items()}
+        file, counters = tmp_path / "b" / "broker.properties", counters_of(broker)
+        pids = {name: word.read() for name, word in counters.pids.items()}
         assert next_line(broker) == f"{file} was read: nothing has changed"
         rewrite(file, fileReservedTime=48, deleteWhen="01;02", maxMessageSize=1000, slaveTimeout=7)
         assert next_line(broker) == (
             f"{file} was read; applied: deleteWhen=01;02 (it was 04), fileReservedTime=48 (it was 72);"
             " need a restart: maxMessageSize, slaveTimeout"
         )
-        assert live_settings.retention(board)[:2] == ({1, 2}, 48)
+        assert live_settings.retention(counters)[:2] == ({1, 2}, 48)
         rewrite(file, fileReservedTime=12, brokerRole="KING")
         refused = next_line(broker)
         assert refused.startswith("nothing was changed: ") and "brokerRole=KING" in refused
-        assert live_settings.retention(board)[:2] == ({1, 2}, 48)
+        assert live_settings.retention(counters)[:2] == ({1, 2}, 48)
         file.unlink()
         assert "cannot be read" in next_line(broker)
-        assert {name: word.read() for name, word in board.pids.items()} == pids
+        assert {name: word.read() for name, word in counters.pids.items()} == pids
     assert broker.process.returncode == 0
 
 
 def test_what_nobody_can_take_yet_is_taken_when_the_clients_role_is_back(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", inside=SERVICE, mappedFileSizeCommitLog=1 << 20) as broker:
-        board = board_of(broker)
+        counters = counters_of(broker)
         rewrite(tmp_path / "b" / "broker.properties", fileReservedTime=5)
-        os.kill(board.pids["clients"].read(), signal.SIGSTOP)
+        os.kill(counters.pids["clients"].read(), signal.SIGSTOP)
         seen = len(lines_of(broker.log))
         for _ in range(3):
             broker.process.send_signal(signal.SIGHUP)
-        await_that(lambda: settings_request.is_pending(board.directory), "the clients role is asked")
-        os.kill(board.pids["clients"].read(), signal.SIGKILL)
+        await_that(lambda: settings_request.is_pending(counters.directory), "the clients role is asked")
+        os.kill(counters.pids["clients"].read(), signal.SIGKILL)
         assert "fileReservedTime=5 (it was 72)" in await_that(lambda: lines_of(broker.log)[seen:], "it is taken")[0]
-        assert board.file_reserved_hours.read() == 5
+        assert counters.file_reserved_hours.read() == 5
 
 
 def test_a_role_alone_is_reloaded_too(tmp_path: Path) -> None:

@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board, Reign
-from engine.board.region_directory import role_request
-from engine.board.region_directory.role_request import RoleRequest
 from engine.errors import StartRefused
-from engine.figures.finding import lines_of
-from engine.figures.pair import epoch_of, of_the_pair
+from engine.monitoring.finding import lines_of
+from engine.monitoring.pair import epoch_of, of_the_pair
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.tables.defaults import Identity
 from engine.protocol.tables.metadata import Metadata
@@ -24,6 +21,9 @@ from engine.remoting.sockets.client import RemotingClient
 from engine.role_change import RoleChange
 from engine.settings import role_now
 from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, from_mapping
+from engine.shared_memory.cursors import BrokerCounters, Reign
+from engine.shared_memory.region_directory import role_request
+from engine.shared_memory.region_directory.role_request import RoleRequest
 from ipc import waiting
 from store.compat import LINES
 from store.epochs import Epoch
@@ -91,7 +91,7 @@ def test_a_copy_of_a_promoted_store_is_not_that_master(tmp_path: Path) -> None:
 
     assert role_at(own, "SLAVE") is BrokerRole.ASYNC_MASTER
     assert role_at(copy, "SLAVE") is BrokerRole.SLAVE, "as its own file says"
-    (line,) = [one for one in of_the_pair(board_at(tmp_path, 2), str(copy), "SLAVE") if one.reason == "COPY"]
+    (line,) = [one for one in of_the_pair(counters_at(tmp_path, 2), str(copy), "SLAVE") if one.reason == "COPY"]
     assert f"`slipstream promote {copy}`" in line.next_step
     own.rename(tmp_path / "moved")
     assert role_at(tmp_path / "moved", "SLAVE") is BrokerRole.ASYNC_MASTER, "the directory that it was, elsewhere"
@@ -128,14 +128,14 @@ def test_epochs_of_an_earlier_version_are_believed_and_bound_to_their_place(tmp_
     assert copied.broker_role is BrokerRole.SLAVE
 
 
-def board_at(directory: Path, own_id: int) -> Board:
-    board = Board.create(directory / "counters")
-    waiting.publish(board.own_broker_id, own_id)
-    return board
+def counters_at(directory: Path, own_id: int) -> BrokerCounters:
+    counters = BrokerCounters.create(directory / "counters")
+    waiting.publish(counters.own_broker_id, own_id)
+    return counters
 
 
 def test_a_promotion_without_room_on_the_disk_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    change, board = RoleChange(config_of(tmp_path, "SLAVE")), Board.create(tmp_path / "counters")
+    change, counters = RoleChange(config_of(tmp_path, "SLAVE")), BrokerCounters.create(tmp_path / "counters")
     change.config_now()
     before = sorted(path.name for path in tmp_path.iterdir())
 
@@ -145,34 +145,37 @@ def test_a_promotion_without_room_on_the_disk_stops_nothing(tmp_path: Path, monk
     with monkeypatch.context() as full:
         full.setattr(file_io, "reserve", refuse)
         role_request.write(tmp_path, RoleRequest(to_master=False, epoch=3, is_proved=True))
-        assert change.is_asked(board), "a newer master is obeyed"
+        assert change.is_asked(counters), "a newer master is obeyed"
         for to_master in (False, True):
             role_request.write(tmp_path, RoleRequest(to_master))
-            assert not change.is_asked(board), "the broker goes on"
+            assert not change.is_asked(counters), "the broker goes on"
     assert "no room" in role_request.refusal(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*before, role_request.REFUSAL])
     role_request.write(tmp_path, RoleRequest(to_master=True))
     assert role_request.refusal(tmp_path) == "", "that was of the request before"
-    assert change.is_asked(board)
+    assert change.is_asked(counters)
     assert not (tmp_path / RESERVE).exists(), "the room is there for what is written now"
-    assert change.take(board) is not None
+    assert change.take(counters) is not None
 
 
 def test_a_promoted_master_takes_no_messages_before_it_has_asked_where_it_can_ask(tmp_path: Path) -> None:
     for number, (keys, asks) in enumerate([({}, False), ({"namesrvAddr": "127.0.0.1:1"}, True)]):
         root = tmp_path / str(number)
         root.mkdir()
-        board, change = board_at(root, 2), RoleChange(config_of(root, "SLAVE", haMasterAddress="127.0.0.1:1", **keys))
+        counters, change = (
+            counters_at(root, 2),
+            RoleChange(config_of(root, "SLAVE", haMasterAddress="127.0.0.1:1", **keys)),
+        )
         epochs.write(root, Epochs().promoting())
         config = change.config_now()
         change.begin(0)
-        change.publish(board, config, ())
-        assert (board.reign.read() == Reign.ASKS, board.broker_permission.read()) == (asks, 4 if asks else 6)
+        change.publish(counters, config, ())
+        assert (counters.reign.read() == Reign.ASKS, counters.broker_permission.read()) == (asks, 4 if asks else 6)
         again = RoleChange(change.of_file)
         again.config_now()
         again.begin(0)
         (root / "later").mkdir()
-        later = board_at(root / "later", 2)
+        later = counters_at(root / "later", 2)
         again.publish(later, config, ())
         assert later.reign.read() == Reign.SERVES, "a start that begins no reign"
 
@@ -186,32 +189,32 @@ def test_a_replaced_master_without_a_master_to_follow_refuses_with_what_to_type(
 def test_in_the_middle_of_a_run_it_goes_on_without_a_master_and_says_what_to_type(tmp_path: Path) -> None:
     change = RoleChange(config_of(tmp_path, "SYNC_MASTER"))
     assert change.config_now().broker_role is BrokerRole.SYNC_MASTER
-    board = Board.create(tmp_path / "counters")
-    assert not change.is_asked(board)
-    waiting.publish(board.fenced_by_epoch, 3)  # as a sender does, whose slave has proved it
-    assert change.is_asked(board)
-    change.take(board)
+    counters = BrokerCounters.create(tmp_path / "counters")
+    assert not change.is_asked(counters)
+    waiting.publish(counters.fenced_by_epoch, 3)  # as a sender does, whose slave has proved it
+    assert change.is_asked(counters)
+    change.take(counters)
     assert change.config_now().broker_role is BrokerRole.SLAVE
-    assert not change.is_asked(board), "a slave that serves slaves has nothing to step down from"
-    (line,) = lines_of(of_the_pair(board, str(tmp_path), "SLAVE"))
+    assert not change.is_asked(counters), "a slave that serves slaves has nothing to step down from"
+    (line,) = lines_of(of_the_pair(counters, str(tmp_path), "SLAVE"))
     assert "another broker is the master of epoch 3" in line and f"slipstream demote {tmp_path} --master" in line
     divergence.write(tmp_path, Divergence(7, 9, "10.0.0.1:10912", "", "00", "01", 1))
-    parted = lines_of(of_the_pair(board, str(tmp_path), "SLAVE"))[0]
+    parted = lines_of(of_the_pair(counters, str(tmp_path), "SLAVE"))[0]
     assert f"`slipstream replica rewind {tmp_path} --with 10.0.0.1:10911`" in parted
     epochs.path_of(tmp_path).write_bytes(b"{}")
-    (line,) = lines_of(of_the_pair(board, str(tmp_path), "SLAVE"))
+    (line,) = lines_of(of_the_pair(counters, str(tmp_path), "SLAVE"))
     assert "not a file of epochs" in line
     assert epoch_of(str(tmp_path)) == 0
 
 
 def test_a_request_is_taken_once_the_role_before_has_stopped(tmp_path: Path) -> None:
-    change, board = RoleChange(config_of(tmp_path, "SLAVE")), Board.create(tmp_path / "counters")
+    change, counters = RoleChange(config_of(tmp_path, "SLAVE")), BrokerCounters.create(tmp_path / "counters")
     assert change.config_now().broker_role is BrokerRole.SLAVE
-    assert not change.is_asked(board)
-    assert change.take(board) is None
+    assert not change.is_asked(counters)
+    assert change.take(counters) is None
     role_request.write(tmp_path, RoleRequest(to_master=True, tables_from="h:10911", epoch=5))
-    assert change.is_asked(board)
-    assert change.take(board) is not None
+    assert change.is_asked(counters)
+    assert change.take(counters) is not None
     assert epochs.read(tmp_path) == Epochs(), "nothing is said before the log is whole"
     assert change.config_now().broker_role is BrokerRole.ASYNC_MASTER
     assert change.tables_from == "h:10911"
@@ -220,12 +223,12 @@ def test_a_request_is_taken_once_the_role_before_has_stopped(tmp_path: Path) -> 
     change.begin(5000)
     assert epochs.read(tmp_path).last_epoch == 5, "one promotion, one epoch"
     role_request.write(tmp_path, RoleRequest(to_master=False, master="h:10912", epoch=6, broker="pair:0"))
-    change.take(board)
+    change.take(counters)
     known = epochs.read(tmp_path)
     assert (known.role, known.is_fenced, known.next_epoch) == (SaidRole.SLAVE, True, 7)
     assert change.config_now().ha_master_address == ("h", 10912)
     (tmp_path / role_request.NAME).write_bytes(b"{}")
-    assert change.take(board) is None, "what is no request asks for nothing"
+    assert change.take(counters) is None, "what is no request asks for nothing"
 
 
 @pytest.fixture
@@ -252,7 +255,7 @@ def test_a_master_asks_who_else_is_one_when_it_starts(
     if their_epoch:
         epochs.write(other.root, OF_B)
     served = ServedLog(other.root, tmp_path / "regions", SEGMENT_BYTES)
-    waiting.publish(served.board.own_broker_id, 2)
+    waiting.publish(served.counters.own_broker_id, 2)
     who = {
         "clusterName": "DefaultCluster", "brokerName": "pair", "brokerId": "0", "brokerAddr": served.address,
         "haServerAddr": "127.0.0.1:10912",

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from engine import role
-from engine.board.cursors import Board, BrokerState
 from engine.producer import Producer
 from engine.remoting import clients
 from engine.replication.ha_senders import pidfd_of
+from engine.shared_memory.cursors import BrokerCounters, BrokerState
 from ipc.compiled import carried
 from ipc.descriptors import await_readable
 from store.reading import extent
@@ -45,14 +45,14 @@ def test_under_nohup_a_broker_outlives_its_terminal(tmp_path: Path) -> None:
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a child inherits that
     try:
         with LocalBroker(tmp_path / "b", mappedFileSizeCommitLog=1 << 20) as broker:
-            board = Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+            counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
             broker.process.send_signal(signal.SIGHUP)
-            for pid in {word.read() for word in board.pids.values()} - {0}:
+            for pid in {word.read() for word in counters.pids.values()} - {0}:
                 os.kill(pid, signal.SIGHUP)
             with Producer(broker.store, timeout=STOP_SECONDS) as producer:
                 assert producer.send("t", b"one").status.name == "PUT_OK"
-            assert board.broker_state.read() == BrokerState.RUNNING
-            assert not any(word.read() for word in board.restarts.values())
+            assert counters.broker_state.read() == BrokerState.RUNNING
+            assert not any(word.read() for word in counters.restarts.values())
     finally:
         signal.signal(signal.SIGHUP, previous)
 
@@ -68,7 +68,7 @@ def test_a_broker_without_standard_descriptors_keeps_its_memory_to_itself(tmp_pa
             store = tmp_path / "store"
             await_that(lambda: process.poll() is not None or extent.running(store), "it runs")
             assert process.poll() is None
-            pids = Board.attach(extent.require_running(store).region_directory).pids.values()
+            pids = BrokerCounters.attach(extent.require_running(store).region_directory).pids.values()
             for pid in (process.pid, *({word.read() for word in pids} - {0})):
                 held = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)]
                 assert held == ["/dev/null"] * 3, "nothing that is printed can come into a region or a socket"
@@ -90,7 +90,7 @@ def test_a_role_that_would_sleep_for_a_day_ends_when_asked_to(
     settings = {"listenPort": free_port(), "metricsPromExporterPort": 0, "haReconnectInterval": DAY_MS}
     with Node(tmp_path, master, **settings) as node:
         node.start(name)
-        wait_until(node.board.heartbeats[name], lambda beat: beat != 0)
+        wait_until(node.counters.heartbeats[name], lambda beat: beat != 0)
         process = psutil.Process(node.pids[name])
         await_that(lambda: process.status() == psutil.STATUS_SLEEPING, f"{name} sleeps")
         process.terminate()

@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from engine.board.cursors import Board, Serving
 from engine.settings.config import from_mapping
 from engine.settings.cpus import PROMPT_NS, scheduling
+from engine.shared_memory.cursors import BrokerCounters, Serving
 from engine.supervisor import YIELDING_NICENESS, Supervisor
 from ipc import waiting
 from store.files.directory import StoreDirectory
@@ -28,8 +28,8 @@ from tools.common.local_broker import LocalBroker
 def test_a_slave_has_its_masters_bytes_before_it_builds_queues(tmp_path: Path, role: str, yields: set[str]) -> None:
     own = psutil.Process().nice()
     with LocalBroker(tmp_path / "broker", brokerRole=role, brokerId=int(role == "SLAVE")) as broker:
-        board = Board.attach(extent.require_running(broker.store).region_directory)
-        pids = {name: word.read() for name, word in board.pids.items()}
+        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
+        pids = {name: word.read() for name, word in counters.pids.items()}
         processes = {name: psutil.Process(pid) for name, pid in pids.items() if pid}
         assert "dispatcher" in processes and len(processes) > 5
         expected = {name: min(19, own + YIELDING_NICENESS) if name in yields else own for name in processes}
@@ -38,9 +38,9 @@ def test_a_slave_has_its_masters_bytes_before_it_builds_queues(tmp_path: Path, r
 
 def test_one_role_runs_alone_and_moves_its_own_counters_only(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "broker", only=("flusher",)) as broker:
-        board = Board.attach(extent.require_running(broker.store).region_directory)
-        pids = {name for name, word in board.pids.items() if word.read()}
-        end = board.max_physical_offset.read()
+        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
+        pids = {name for name, word in counters.pids.items() if word.read()}
+        end = counters.max_physical_offset.read()
     assert (pids, end) == ({"flusher"}, 0)
     assert broker.process.returncode == 0, broker.log.read_text()
 
@@ -58,12 +58,12 @@ class Deaths:
         return True
 
 
-def starting(directory: Path, *only: str) -> tuple[Any, Board, Deaths]:
+def starting(directory: Path, *only: str) -> tuple[Any, BrokerCounters, Deaths]:
     """A supervisor that waits for two fronts."""
     config = from_mapping({"storePathRootDir": directory, "brokerIP1": "127.0.0.1", "frontProcesses": 2})
     made: Any = Supervisor(config, StoreDirectory(directory), only)
-    made._board, made._children = Board.create(directory / "counters"), Deaths()
-    return made, made._board, made._children
+    made._counters, made._children = BrokerCounters.create(directory / "counters"), Deaths()
+    return made, made._counters, made._children
 
 
 def test_fronts_and_writer_run_before_roles_that_nobody_waits_for(tmp_path: Path) -> None:
@@ -71,33 +71,33 @@ def test_fronts_and_writer_run_before_roles_that_nobody_waits_for(tmp_path: Path
     prompt_ns = PROMPT_NS if usual_ns else 0  # an older kernel knows no such wish
     expected = {"writer": prompt_ns, "front.0": prompt_ns, "dispatcher": usual_ns}
     with LocalBroker(tmp_path / "broker") as broker:
-        pids = Board.attach(extent.require_running(broker.store).region_directory).pids
+        pids = BrokerCounters.attach(extent.require_running(broker.store).region_directory).pids
         await_that(lambda: {role: scheduling(pids[role].read()).slice_ns for role in expected} == expected, "asked for")
 
 
 def test_a_broker_is_ready_once_all_fronts_serve_at_both_ports(tmp_path: Path) -> None:
-    supervisor, board, _deaths = starting(tmp_path)
-    waiting.publish(board.listen_port, 10911)
+    supervisor, counters, _deaths = starting(tmp_path)
+    waiting.publish(counters.listen_port, 10911)
     for number in (1, 0):
         for serving in (Serving.NOTHING, Serving.PORTS):
-            waiting.publish(board.fronts[number].serving, serving)
+            waiting.publish(counters.fronts[number].serving, serving)
             assert supervisor._are_roles_on_their_way(), (number, serving)
-        waiting.publish(board.fronts[number].serving, Serving.ALL)
+        waiting.publish(counters.fronts[number].serving, Serving.ALL)
     assert not supervisor._are_roles_on_their_way()
 
 
 def test_nobody_is_waited_for_who_will_not_come(tmp_path: Path) -> None:
-    supervisor, board, deaths = starting(tmp_path)
+    supervisor, counters, deaths = starting(tmp_path)
     deaths.dead = [("clients", "CONFIG: damaged")]
     assert not supervisor._are_roles_on_their_way(), "it dies again and again"
     deaths.dead = []
-    for words in board.fronts[:2]:
+    for words in counters.fronts[:2]:
         assert supervisor._are_roles_on_their_way()
         waiting.publish(words.listen_errno, errno.EADDRINUSE)
     assert not supervisor._are_roles_on_their_way(), "another program has the port: the log goes on"
     (tmp_path / "alone").mkdir()
-    supervisor, board, _deaths = starting(tmp_path / "alone", "front.1", "ha_listener")
-    waiting.publish(board.fronts[1].serving, Serving.PORTS)
+    supervisor, counters, _deaths = starting(tmp_path / "alone", "front.1", "ha_listener")
+    waiting.publish(counters.fronts[1].serving, Serving.PORTS)
     assert not supervisor._are_roles_on_their_way(), "nobody tells it of topics"
 
 

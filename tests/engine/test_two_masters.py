@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from engine.board.cursors import Board, Reign
 from engine.errors import EngineError
-from engine.figures.ha_status import ha_status
+from engine.monitoring.ha_status import ha_status
 from engine.producer import Producer
 from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.shared_memory.cursors import BrokerCounters, Reign
 from store.errors import StoreError
 from store.notes import epochs, peers
 from store.reading.extent import running
@@ -100,8 +100,8 @@ def masters(*brokers: LocalBroker) -> list[LocalBroker]:
 def reign_of(broker: LocalBroker) -> int:
     there = running(broker.store)
     assert there is not None
-    with closing(Board.attach(there.region_directory).counters) as counters:
-        return Board(counters).reign.read()
+    with closing(BrokerCounters.attach(there.region_directory).region) as region:
+        return BrokerCounters(region).reign.read()
 
 
 def bodies(store: Path) -> list[bytes]:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import psutil
 
-from engine.board.cursors import Board
 from engine.protocol.remoting.frame import RemotingCommand
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.fuzz.frames import Attacker, Mutator, captured_requests, clients_requests, still_answers
 from tests.interop.sides import OurNameServer
@@ -43,13 +43,13 @@ def own_memory(processes: Iterable[psutil.Process]) -> int:
 def attack_broker(directory: Path, compat: str, frames: int, seed: int) -> Outcome:
     """A master, half of the frames at each of its ports."""
     with LocalBroker(directory / "broker", compat=compat, **SIZES) as broker:
-        board = Board.attach(extent.require_running(broker.store).region_directory)
+        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
         ports = (broker.port, broker.port - FAST_BELOW)
         requests = [*captured_requests("master", "slave"), *clients_requests(seed)]
-        pids = [board.pids[role].read() for role in SERVING if board.pids[role].read()]
+        pids = [counters.pids[role].read() for role in SERVING if counters.pids[role].read()]
         sent, connections, grown = _attack(pids, ports, requests, frames, seed)
         answering = all(still_answers(port, GET_ALL_TOPIC_CONFIG) for port in ports)
-        restarts = sum(word.read() for word in board.restarts.values())
+        restarts = sum(word.read() for word in counters.restarts.values())
     return Outcome(sent, connections, restarts, answering, grown, failures_in(broker.log))
 
 

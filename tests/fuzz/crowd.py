@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import psutil
 
-from engine.board.cursors import Board
 from engine.protocol.remoting.frame import RemotingCommand, encode
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.fuzz.attack import SERVING, SIZES, own_memory
 from tests.harness.conditions import await_that
@@ -44,14 +44,14 @@ def crowd(directory: Path, connections: int, *, compat: str = "4.9") -> Outcome:
     connections = min(connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_LEFT)
     with LocalBroker(directory / "broker", compat=compat, **SIZES) as broker:
         await_that(lambda: _listens(broker.port), "the front listens")
-        board = Board.attach(extent.require_running(broker.store).region_directory)
-        processes = [psutil.Process(pid) for role in SERVING if (pid := board.pids[role].read())]
+        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
+        processes = [psutil.Process(pid) for role in SERVING if (pid := counters.pids[role].read())]
         _exchanges(broker.port, MESSAGES)
         before, files = own_memory(processes), _files(processes)
         served, with_one = _beside_a_crowd(broker.port, connections, processes, files)
         again, with_another = _beside_a_crowd(broker.port, connections, processes, files)
         served = min(served, again) + _exchanges(broker.port, 10)
-        restarts = sum(word.read() for word in board.restarts.values())
+        restarts = sum(word.read() for word in counters.restarts.values())
         left = max(0, _files(processes) - files)
         return Outcome(connections, served, with_one - before, with_another - with_one, restarts, left)
 

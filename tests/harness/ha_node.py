@@ -10,16 +10,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from engine.board import live_settings
-from engine.board.cursors import Board
-from engine.board.failures import Failures
-from engine.board.queue_ends import QueueEnds
 from engine.keeping import allocator, housekeeper
 from engine.remoting import clients
 from engine.remoting.links import exchange
 from engine.replication import group_transfer, ha_listener, receiver, sender
 from engine.role import Role, enter_child, run_role
 from engine.settings.config import BrokerRole, from_mapping
+from engine.shared_memory import live_settings
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.failures import Failures
+from engine.shared_memory.queue_ends import QueueEnds
 from ipc import waiting
 from ipc.clock import monotonic_ms
 from ipc.counters import Cursor
@@ -46,26 +46,26 @@ class Node:
             "haHousekeepingInterval": WAIT_MS,  # nobody is taken for silent, on a machine that stands still
         }
         self.config = from_mapping({**role, **address, **common, **settings})
-        self.board = Board.create(directory / COUNTERS_FILE)
+        self.counters = BrokerCounters.create(directory / COUNTERS_FILE)
         self.failures = Failures.create(directory)
         QueueEnds.create(directory, {}).close()
         exchange.create(directory, self.config.front_processes)
         self.bells = exchange.Bells.make(self.config.front_processes)
-        live_settings.publish(self.board, self.config)
+        live_settings.publish(self.counters, self.config)
         self.files = SegmentFiles(self.config.store_path_commit_log, self.config.mapped_file_size_commit_log_bytes)
         self.pids: dict[str, int] = {}
         if self.config.broker_role is BrokerRole.SLAVE:
-            waiting.publish(self.board.segment_request_offset, -1)
+            waiting.publish(self.counters.segment_request_offset, -1)
 
     def _open_role(self, name: str) -> Callable[[], Role]:
-        config, board = self.config, self.board
+        config, counters = self.config, self.counters
         return {
-            "allocator": lambda: allocator.open_role(config, board),
-            "group_transfer": lambda: group_transfer.open_role(config, board),
+            "allocator": lambda: allocator.open_role(config, counters),
+            "group_transfer": lambda: group_transfer.open_role(config, counters),
             "ha_listener": self._open_listener,
-            "housekeeper": lambda: housekeeper.open_role(config, board),
-            "receiver": lambda: receiver.open_role(config, board),
-            "clients": lambda: clients.open_role(config, board, self.bells),
+            "housekeeper": lambda: housekeeper.open_role(config, counters),
+            "receiver": lambda: receiver.open_role(config, counters),
+            "clients": lambda: clients.open_role(config, counters, self.bells),
         }[name]
 
     def _open_listener(self) -> Role:
@@ -73,7 +73,7 @@ class Node:
         deadline_ms = monotonic_ms() + WAIT_MS
         while True:
             try:
-                return ha_listener.open_role(self.config, self.board, self.failures, sender.open_role)
+                return ha_listener.open_role(self.config, self.counters, self.failures, sender.open_role)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or monotonic_ms() > deadline_ms:
                     raise
@@ -83,7 +83,7 @@ class Node:
         for name in names:
             self.pids[name] = self._fork(name)
             if name == "ha_listener":
-                wait_until(self.board.ha_listen_port, lambda port: port != 0)
+                wait_until(self.counters.ha_listen_port, lambda port: port != 0)
         return self
 
     def _fork(self, name: str) -> int:
@@ -94,7 +94,7 @@ class Node:
         status = 1
         try:
             stop = enter_child(name, parent_pid)
-            run_role(self._open_role(name)(), self.board.heartbeats[name], stop)
+            run_role(self._open_role(name)(), self.counters.heartbeats[name], stop)
             status = 0
         finally:
             os._exit(status)
@@ -111,7 +111,7 @@ class Node:
 
     def append(self, data: bytes) -> int:
         """What the writer of a master does, without records; the log's end then."""
-        end = self.board.max_physical_offset.read()
+        end = self.counters.max_physical_offset.read()
         rest = memoryview(data)
         while rest:
             base = self.files.base_of(end)
@@ -119,23 +119,23 @@ class Node:
                 size = min(len(rest), segment.end_offset - end)
                 segment.view[end - base : end - base + size] = rest[:size]
             rest, end = rest[size:], end + size
-            waiting.publish(self.board.max_physical_offset, end)
+            waiting.publish(self.counters.max_physical_offset, end)
         return end
 
     def begin_with(self, data: bytes) -> None:
         """Let a master's log have been there when it started."""
-        waiting.publish(self.board.recovered_offset, self.append(data))
+        waiting.publish(self.counters.recovered_offset, self.append(data))
 
     def keep(self, start: int, data: bytes) -> None:
         """Let this node have had `data` before it started."""
-        waiting.publish(self.board.min_physical_offset, self.files.base_of(start))
-        waiting.publish(self.board.max_physical_offset, start)
+        waiting.publish(self.counters.min_physical_offset, self.files.base_of(start))
+        waiting.publish(self.counters.max_physical_offset, start)
         end = self.append(data)
-        waiting.publish(self.board.segment_request_offset, end)
+        waiting.publish(self.counters.segment_request_offset, end)
 
     def log(self, start: int = 0) -> bytes:
         """The log from `start` to its end."""
-        end, content = self.board.max_physical_offset.read(), b""
+        end, content = self.counters.max_physical_offset.read(), b""
         while start < end:
             base = self.files.base_of(start)
             with self.files.open(base) as segment:
@@ -148,7 +148,7 @@ class Node:
             self.kill(name)
         self.failures.close()
         self.bells.close()
-        self.board.counters.close()
+        self.counters.region.close()
 
     def __enter__(self) -> Node:
         return self

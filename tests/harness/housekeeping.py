@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from engine.board import live_settings
-from engine.board.cursors import Board
 from engine.keeping.housekeeper import Clock, Housekeeper, policy_of
 from engine.protocol.store.retention import HOUR_MS, Usage
 from engine.settings.config import from_mapping
+from engine.shared_memory import live_settings
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.files import checkpoint as checkpoint_file
 from store.files.checkpoint import Checkpoint
@@ -34,8 +34,8 @@ class Bench:
     def __init__(self, root: Path, messages: int = 0, **settings: Any) -> None:
         self.log = SmallLog(root / "store")
         self.config = from_mapping({**SETTINGS, "storePathRootDir": self.log.root, **settings})
-        self.board = Board.create(root / "counters")
-        live_settings.publish(self.board, self.config)
+        self.counters = BrokerCounters.create(root / "counters")
+        live_settings.publish(self.counters, self.config)
         self.now_ms, self.hour, self.usage = NOW, 12, Usage(20, 20)
         self.wall_ahead_ms = 0  # by how much the wall clock is set forward
         self.index = IndexService(self.log.directory.index, 7, 30)
@@ -47,14 +47,18 @@ class Bench:
             properties = {"KEYS": f"k{number}"}
             self.log.append("topic", b"x" * 100, queue_id=number % 2, properties=properties)
         builder = Dispatcher(self.log.files, self.log.directory.consumequeue, QUEUE_FILE_BYTES, index=self.index)
-        builder.dispatch(self.board.reput_from_offset.read(), self.log.end)
+        builder.dispatch(self.counters.reput_from_offset.read(), self.log.end)
         builder.close()
-        for cursor in (self.board.max_physical_offset, self.board.flushed_offset, self.board.reput_from_offset):
+        for cursor in (
+            self.counters.max_physical_offset,
+            self.counters.flushed_offset,
+            self.counters.reput_from_offset,
+        ):
             waiting.publish(cursor, self.log.end)
         self.note_queues(self.log.end)
         bases = self.log.files.base_offsets()
-        waiting.publish(self.board.allocated_offset, bases[-1] + SEGMENT_BYTES if bases else 0)
-        waiting.publish(self.board.segment_request_offset, self.log.end)
+        waiting.publish(self.counters.allocated_offset, bases[-1] + SEGMENT_BYTES if bases else 0)
+        waiting.publish(self.counters.segment_request_offset, self.log.end)
 
     def note_queues(self, end: int) -> None:
         """As the flusher: what the queues have of the log below `end` is on disk."""
@@ -62,7 +66,7 @@ class Bench:
 
     def open(self) -> Housekeeper:
         return Housekeeper(
-            self.board,
+            self.counters,
             self.log.files,
             self.log.directory,
             policy_of(self.config),

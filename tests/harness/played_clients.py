@@ -37,7 +37,7 @@ class PlayedTables:
 
 
 class PlayedClients:
-    """The desk; `tables` is what it tells every front that begins."""
+    """The clients role; `tables` is what it tells every front that begins."""
 
     def __init__(self, tables: dict[str, Json]) -> None:
         self.tables = {table: dict(entries) for table, entries in tables.items()}
@@ -110,21 +110,21 @@ def played(
     directory: Path, bells: Bells, tables: dict[str, Json], fronts: int = 1, made: type[PlayedClients] = PlayedClients
 ) -> Iterator[PlayedClients]:
     """A clients role until the block ends; then it is gone as if it had been killed, for all that fronts see."""
-    desk = made(tables)
-    desk.links = FrontLinks(desk._loop, directory, fronts, bells, desk)
+    clients = made(tables)
+    clients.links = FrontLinks(clients._loop, directory, fronts, bells, clients)
 
     def turn() -> None:
-        assert desk.links is not None
-        asyncio.set_event_loop(desk._loop)
-        desk.links.begin()
-        desk._loop.run_forever()
-        desk.links.close()
-        desk._loop.close()
+        assert clients.links is not None
+        asyncio.set_event_loop(clients._loop)
+        clients.links.begin()
+        clients._loop.run_forever()
+        clients.links.close()
+        clients._loop.close()
 
     turning = threading.Thread(target=turn, name="clients", daemon=True)
     turning.start()
     try:
-        yield desk
+        yield clients
     finally:
-        desk._loop.call_soon_threadsafe(desk._loop.stop)
+        clients._loop.call_soon_threadsafe(clients._loop.stop)
         turning.join()

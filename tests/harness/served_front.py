@@ -6,23 +6,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.board.cursors import Board, Serving
-from engine.board.latencies import create_latencies
 from engine.front import front
 from engine.remoting.links.exchange import Bells
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters, Serving
+from engine.shared_memory.latencies import create_latencies
 from ipc import ring
 from ipc.clock import monotonic_ms
 from tests.harness.conditions import await_that
 
 
 @contextmanager
-def served(config: BrokerConfig, board: Board, bells: Bells, number: int = 0) -> Iterator[front.Front]:
+def served(config: BrokerConfig, counters: BrokerCounters, bells: Bells, number: int = 0) -> Iterator[front.Front]:
     """Front `number`, until the block ends; its ports are bound when it begins."""
-    if not (board.directory / ring.RINGS_FILE).exists():
-        ring.create_rings(board.directory, config.rings).close()
-        create_latencies(board.directory, config.rings)
-    one = front.open_role(config, board, number, bells)
+    if not (counters.directory / ring.RINGS_FILE).exists():
+        ring.create_rings(counters.directory, config.rings).close()
+        create_latencies(counters.directory, config.rings)
+    one = front.open_role(config, counters, number, bells)
     ends = threading.Event()
 
     def turn() -> None:
@@ -34,7 +34,7 @@ def served(config: BrokerConfig, board: Board, bells: Bells, number: int = 0) ->
     turning = threading.Thread(target=turn, name="front", daemon=True)
     turning.start()
     try:
-        await_that(lambda: board.fronts[number].serving.read() >= Serving.PORTS, "the front's ports are bound")
+        await_that(lambda: counters.fronts[number].serving.read() >= Serving.PORTS, "the front's ports are bound")
         yield one
     finally:
         ends.set()

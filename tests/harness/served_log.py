@@ -6,10 +6,10 @@ import asyncio
 import threading
 from pathlib import Path
 
-from engine.board.cursors import Board
 from engine.remoting.sockets.log_answers import LogAnswers
 from engine.remoting.sockets.server import RemotingServer
 from engine.settings.config import from_mapping
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from ipc.clock import wall_ms
 from store.reading.log_reader import open_log
@@ -29,11 +29,11 @@ class ServedLog:
                 **settings,
             }
         )
-        self.board, log = Board.create(regions / "counters"), open_log(store)
-        waiting.publish(self.board.min_physical_offset, log.min_offset)
-        waiting.publish(self.board.max_physical_offset, log.max_offset)
-        waiting.publish(self.board.ha_listen_port, 10912)
-        self._answers, self._loop = LogAnswers(self.config, self.board), asyncio.new_event_loop()
+        self.counters, log = BrokerCounters.create(regions / "counters"), open_log(store)
+        waiting.publish(self.counters.min_physical_offset, log.min_offset)
+        waiting.publish(self.counters.max_physical_offset, log.max_offset)
+        waiting.publish(self.counters.ha_listen_port, 10912)
+        self._answers, self._loop = LogAnswers(self.config, self.counters), asyncio.new_event_loop()
         self._server = RemotingServer(
             lambda request, connection: self._answers.begin(request, connection, wall_ms()), lambda _number: None
         )

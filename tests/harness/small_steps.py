@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from engine.board import queue_table
+from engine.shared_memory import queue_table
 from tools import cli
 
 

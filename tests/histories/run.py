@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from ipc.clock import wall_ms
 from store.reading import extent
 from tests.harness.conditions import await_that
@@ -171,13 +171,13 @@ class Play:
             self._kill_role(target)
 
     def _kill_role(self, role: str) -> None:
-        board = Board.attach(extent.require_running(self._side.store).region_directory)
+        counters = BrokerCounters.attach(extent.require_running(self._side.store).region_directory)
         try:
-            pid = await_that(board.pids[role].read, f"{role} runs")
+            pid = await_that(counters.pids[role].read, f"{role} runs")
             os.kill(pid, signal.SIGKILL)
-            await_that(lambda: board.pids[role].read() not in (0, pid), f"{role} is back")
+            await_that(lambda: counters.pids[role].read() not in (0, pid), f"{role} is back")
         finally:
-            board.counters.close()
+            counters.region.close()
 
     def _stop_producing(self) -> None:
         producer = self._members["producer"]

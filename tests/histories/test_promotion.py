@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.figures.ha_status import ha_status
+from engine.monitoring.ha_status import ha_status
 from ipc.clock import wall_ms
 from tests.harness.command_line import run
 from tests.harness.conditions import await_that

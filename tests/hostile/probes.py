@@ -65,16 +65,16 @@ def _speak_to_a_sender(sock: socket.socket, dice: random.Random, end: int) -> No
 
 def probes(master: Node, count: int, first: int, seed: int, between: Callable[[], None]) -> Cost:
     """So many, from the host with number `first` on; `between` looks now and then whether all is well."""
-    dice, port = random.Random(seed), master.board.ha_listen_port.read()
+    dice, port = random.Random(seed), master.counters.ha_listen_port.read()
     listener = psutil.Process(master.pids["ha_listener"])
     served, rss, descriptors = 0, 0, listener.num_fds()
     for number in range(count):
-        served += probe(port, dice, first + number, master.board.max_physical_offset.read())
+        served += probe(port, dice, first + number, master.counters.max_physical_offset.read())
         if number % LOOK_EVERY == 0:
             between()
         if number == count // WARM_SHARE:
             rss = listener.memory_info().rss
-    senders = [cursor for name, cursor in master.board.pids.items() if name.startswith("sender.")]
+    senders = [cursor for name, cursor in master.counters.pids.items() if name.startswith("sender.")]
     await_that(lambda: sum(pid.read() != 0 for pid in senders) <= 1, "only the slave's sender is left", SECONDS)
     await_that(lambda: listener.num_fds() <= descriptors, "all descriptors are given back", SECONDS)
     return Cost(count, served, listener.memory_info().rss - rss, listener.num_fds() - descriptors)

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.board.cursors import Board
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.fuzz.attack import failures_in
 from tests.harness.audit import messages_of
@@ -53,18 +53,18 @@ def connected(broker: LocalBroker) -> FrontClient:
 
 def await_fronts(broker: LocalBroker, count: int) -> None:
     """Until each of them listens: the first one's port alone belongs to a broker's readiness."""
-    board = board_of(broker)
+    counters = counters_of(broker)
 
     def listens(number: int) -> bool:
-        pid = board.pids[f"front.{number}"].read()
+        pid = counters.pids[f"front.{number}"].read()
         sockets = psutil.Process(pid).net_connections("tcp") if pid else ()
         return any(one.status == psutil.CONN_LISTEN and one.laddr.port == broker.port for one in sockets)
 
     await_that(lambda: all(map(listens, range(count))), f"{count} fronts listen")
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory)
 
 
 def send(body: bytes, **changed: str) -> RemotingCommand:
@@ -99,7 +99,7 @@ def heartbeat(name: str, group: str = GROUP) -> RemotingCommand:
 @pytest.mark.parametrize("compat", ["4.9", "5"])
 def test_names_that_are_paths_lead_nowhere(tmp_path: Path, compat: str) -> None:
     with LocalBroker(tmp_path / "b", compat=compat, **SMALL) as broker:
-        client, board = connected(broker), board_of(broker)
+        client, counters = connected(broker), counters_of(broker)
         await_that(lambda: sent(client, b"x"), "a message is taken")
         for group in PATHS:
             answer_to(client, heartbeat("c", group))
@@ -114,7 +114,9 @@ def test_names_that_are_paths_lead_nowhere(tmp_path: Path, compat: str) -> None:
                 more = {"maxMsgNums": "1", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0"}
                 asked = {**(send(b"x").ext_fields or {}), **fields, **more, "subVersion": "0", "subscription": "*"}
                 answer_to(client, RemotingCommand(code, 80, ext_fields=asked, body=b"x", version=407))
-        await_that(lambda: board.reput_from_offset.read() == board.max_physical_offset.read(), "all is dispatched")
+        await_that(
+            lambda: counters.reput_from_offset.read() == counters.max_physical_offset.read(), "all is dispatched"
+        )
         assert sent(client, b"still")
         assert failures_in(broker.log) == ()
         for kind in ("consumequeue", "batchconsumequeue", "config"):
@@ -127,9 +129,9 @@ def test_names_that_are_paths_lead_nowhere(tmp_path: Path, compat: str) -> None:
 
 def test_without_descriptors_nobody_new_comes_and_who_is_there_goes_on(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", **SMALL) as broker:
-        client, board = connected(broker), board_of(broker)
+        client, counters = connected(broker), counters_of(broker)
         await_that(lambda: sent(client, b"first"), "a message is taken")
-        front = board.pids["front.0"].read()
+        front = counters.pids["front.0"].read()
         used, (soft, hard) = psutil.Process(front).num_fds(), resource.prlimit(front, resource.RLIMIT_NOFILE)
         resource.prlimit(front, resource.RLIMIT_NOFILE, (used + SPARE_DESCRIPTORS, hard))
         flood = [socket.create_connection(("127.0.0.1", broker.port), 20) for _ in range(FLOOD)]
@@ -140,18 +142,18 @@ def test_without_descriptors_nobody_new_comes_and_who_is_there_goes_on(tmp_path:
             one.close()
         resource.prlimit(front, resource.RLIMIT_NOFILE, (soft, hard))
         newcomer = connected(broker)
-        assert sent(newcomer, b"last") and board.restarts["front.0"].read() == 0
+        assert sent(newcomer, b"last") and counters.restarts["front.0"].read() == 0
 
 
 def test_one_of_two_fronts_may_die_and_its_neighbours_clients_notice_nothing(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", frontProcesses=2, **SMALL) as broker:
-        board, clients = board_of(broker), [connected(broker)]
+        counters, clients = counters_of(broker), [connected(broker)]
         await_fronts(broker, 2)
         clients += [connected(broker) for _ in range(CLIENTS)]
         for number, client in enumerate(clients):
             assert await_that(lambda client=client: sent(client, b"before"), "it is taken")  # type: ignore[misc]
             answer_to(client, heartbeat(f"c{number}"))
-        sockets = psutil.Process(board.pids["front.1"].read()).net_connections()
+        sockets = psutil.Process(counters.pids["front.1"].read()).net_connections()
         of_other = {each.raddr.port for each in sockets if each.raddr}
         ports = {client.sock.getsockname()[1]: client for client in clients}
         theirs = [client for port, client in ports.items() if port in of_other]
@@ -161,7 +163,7 @@ def test_one_of_two_fronts_may_die_and_its_neighbours_clients_notice_nothing(tmp
         for client in {ours[0], theirs[0]} - {last}:  # each of another front than the last to come, perhaps
             while client.take().code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
                 pass
-        os.kill(board.pids["front.1"].read(), signal.SIGKILL)
+        os.kill(counters.pids["front.1"].read(), signal.SIGKILL)
         for client in ours:
             assert sent(client, b"meanwhile")
         for client in theirs:
@@ -178,7 +180,7 @@ def test_one_of_two_fronts_may_die_and_its_neighbours_clients_notice_nothing(tmp
             return False
 
         await_that(is_there_again, "it is there again")
-        bodies = [bytes(one.body) for one in messages_of(broker.store, board.max_physical_offset.read())]
+        bodies = [bytes(one.body) for one in messages_of(broker.store, counters.max_physical_offset.read())]
         assert bodies.count(b"before") == len(clients) and bodies.count(b"meanwhile") == len(ours)
 
 

@@ -21,7 +21,7 @@ from tests.harness.conditions import await_that
 from tests.harness.deciding import Deciding, Place
 from tests.harness.front_client import FrontClient
 from tests.harness.small_disk import SmallDisk
-from tests.hostile.test_front import GROUP, SMALL, TOPIC, answer_to, board_of, connected, heartbeat, send
+from tests.hostile.test_front import GROUP, SMALL, TOPIC, answer_to, connected, counters_of, heartbeat, send
 from tools.common.local_broker import LocalBroker
 
 DISK_BYTES, BODY_BYTES = 24 << 20, 16_000
@@ -53,7 +53,7 @@ class Shop:
     """A broker on a small disk, a client, and what was acknowledged to it."""
 
     def __init__(self, disk: SmallDisk, broker: LocalBroker) -> None:
-        self.disk, self.broker, self.board, self.client = disk, broker, board_of(broker), connected(broker)
+        self.disk, self.broker, self.counters, self.client = disk, broker, counters_of(broker), connected(broker)
         self.acknowledged: list[bytes] = []
         self.refusals: list[tuple[int, str]] = []
 
@@ -98,7 +98,7 @@ class Shop:
         assert {body[:6]: came.count(body) for body in bodies} == {body[:6]: 1 for body in bodies}
 
     def of_topic(self) -> list[Message]:
-        everything = messages_of(self.broker.store, self.board.max_physical_offset.read())
+        everything = messages_of(self.broker.store, self.counters.max_physical_offset.read())
         return [message for message in everything if message.topic == TOPIC]
 
     def says(self, name: str, wanted: str) -> bool:
@@ -117,8 +117,10 @@ class Shop:
         assert len(self.acknowledged) < MOST
 
     def await_dispatched(self) -> None:
-        board = self.board
-        await_that(lambda: board.reput_from_offset.read() == board.max_physical_offset.read(), "all is dispatched")
+        counters = self.counters
+        await_that(
+            lambda: counters.reput_from_offset.read() == counters.max_physical_offset.read(), "all is dispatched"
+        )
 
 
 def change_tables_on_a_full_disk(shop: Shop) -> None:
@@ -176,7 +178,7 @@ def test_on_a_full_disk_sends_are_refused_and_all_else_goes_on(tmp_path: Path, c
         change_tables_on_a_full_disk(shop)
         disk.free()
         shop.are_taken(BEFORE)
-        await_that(lambda: shop.board.delay.delivered.read() == DELAYED, "what was delayed comes late")
+        await_that(lambda: shop.counters.delay.delivered.read() == DELAYED, "what was delayed comes late")
         asked = producer.asked()
         assert producer.end(asked, Decision.COMMIT, is_asked=True).code == ResponseCode.SUCCESS
         shop.await_dispatched()
@@ -185,4 +187,4 @@ def test_on_a_full_disk_sends_are_refused_and_all_else_goes_on(tmp_path: Path, c
         assert_tables_follow(shop)
         await_that(lambda: shop.says(DELAY_OFFSETS, f"2:{DELAYED}"), "and that of the delay levels")
         assert failures_in(broker.log) == ()
-        assert {name for name, count in shop.board.restarts.items() if count.read()} == set()
+        assert {name for name, count in shop.counters.restarts.items() if count.read()} == set()

@@ -23,7 +23,7 @@ from tests.harness.conditions import await_that
 from tests.harness.front_client import FrontClient
 from tests.harness.logs import contents
 from tests.harness.small_disk import SmallDisk
-from tests.hostile.test_front import SMALL, answer_to, board_of, connected, send
+from tests.hostile.test_front import SMALL, answer_to, connected, counters_of, send
 from tools import cli
 from tools.common.exit_codes import ExitCode
 from tools.common.local_broker import LocalBroker
@@ -80,34 +80,36 @@ def test_the_dispatcher_waits_for_room_and_goes_on(
 ) -> None:
     settings = {**SETTINGS, **more}
     with SmallDisk(tmp_path / "disk", DISK_BYTES, kind) as disk, disk.broker(tmp_path, "4.9", settings) as broker:
-        board, sender = board_of(broker), Sender(broker)
+        counters, sender = counters_of(broker), Sender(broker)
         sender.sends(BEFORE, range(QUEUES))
-        await_that(lambda: board.reput_from_offset.read() == board.max_physical_offset.read(), "all is dispatched")
+        await_that(
+            lambda: counters.reput_from_offset.read() == counters.max_physical_offset.read(), "all is dispatched"
+        )
 
         def is_out_of_room() -> bool:
             disk.fill()  # files that are replaced give back what others take
             sender.sends(1, range(QUEUES))
-            return board.dispatch_errno.read() == errno.ENOSPC
+            return counters.dispatch_errno.read() == errno.ENOSPC
 
         await_that(is_out_of_room, "the dispatcher finds no room", pause=0.2)
         sender.sends(MEANWHILE, range(QUEUES))  # acknowledged as ever: their segment is there
-        beats = board.heartbeats["dispatcher"].read()
-        await_that(lambda: board.heartbeats["dispatcher"].read() > beats, "it looks again")
+        beats = counters.heartbeats["dispatcher"].read()
+        await_that(lambda: counters.heartbeats["dispatcher"].read() > beats, "it looks again")
 
         def is_told() -> bool:
             """It is, or somebody gave room back just now."""
             code = cli.run_command(["status", str(broker.store)])
             said = re.search(r"DISK +queues and index wait for disk space", capsys.readouterr().out)
             assert said is None or code == ExitCode.FOUND
-            return said is not None or not board.dispatch_errno.read()
+            return said is not None or not counters.dispatch_errno.read()
 
         await_that(is_told, "status says what it waits for")
         disk.free()
         sender.sends(AFTER, range(QUEUES + 1))
-        end = board.max_physical_offset.read()
-        await_that(lambda: board.reput_from_offset.read() == end, "all is dispatched")
-        await_that(lambda: board.dispatch_errno.read() == 0, "it says so")
-        assert board.restarts["dispatcher"].read() == 0
+        end = counters.max_physical_offset.read()
+        await_that(lambda: counters.reput_from_offset.read() == end, "all is dispatched")
+        await_that(lambda: counters.dispatch_errno.read() == 0, "it says so")
+        assert counters.restarts["dispatcher"].read() == 0
         assert failures_in(broker.log) == ()
         assert "the broker retries each second" in broker.log.read_text()
         broker.stop()

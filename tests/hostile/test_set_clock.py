@@ -19,7 +19,7 @@ from tests.harness.conditions import SECONDS, await_that
 from tests.harness.deciding import Deciding
 from tests.harness.front_client import FrontClient
 from tests.harness.shifted_clock import ShiftedClock
-from tests.hostile.test_front import GROUP, SMALL, TOPIC, answer_to, board_of, connected, heartbeat, send, sent
+from tests.hostile.test_front import GROUP, SMALL, TOPIC, answer_to, connected, counters_of, heartbeat, send, sent
 from tools.common.local_broker import LocalBroker
 
 HOUR_S, DELAY_S = 3600, 2
@@ -82,14 +82,16 @@ def test_locks_members_held_pulls_delays_and_checks_last_as_long_as_ever(
 ) -> None:
     clock = ShiftedClock(tmp_path)
     with LocalBroker(tmp_path / "b", inside=clock.command, compat=compat, **SETTINGS) as broker:
-        clients, board = [connected(broker), connected(broker)], board_of(broker)
+        clients, counters = [connected(broker), connected(broker)], counters_of(broker)
         for number, client in enumerate(clients):
             await_that(lambda client=client: sent(client, b"first"), "it is taken")  # type: ignore[misc]
             answer_to(client, heartbeat(f"c{number}"))
         assert locked(clients[0], "c0")
         puller, producer = connected(broker), Deciding(broker.port)
-        await_that(lambda: board.reput_from_offset.read() == board.max_physical_offset.read(), "all is dispatched")
-        end = len(messages_of(broker.store, board.max_physical_offset.read()))
+        await_that(
+            lambda: counters.reput_from_offset.read() == counters.max_physical_offset.read(), "all is dispatched"
+        )
+        end = len(messages_of(broker.store, counters.max_physical_offset.read()))
         hold(puller, end)
         assert answer_to(clients[0], send(b"in an hour", i=WAITS_AN_HOUR)).code == ResponseCode.SUCCESS
         producer.half("Halves")
@@ -97,16 +99,16 @@ def test_locks_members_held_pulls_delays_and_checks_last_as_long_as_ever(
         assert not locked(clients[1], "c1") and locked(clients[0], "c0")
         answer_to(clients[0], heartbeat("c0"))
         assert producer.end(producer.asked(), Decision.ROLLBACK, is_asked=True).code == ResponseCode.SUCCESS
-        began, delivered = time.monotonic(), board.delay.delivered.read()
+        began, delivered = time.monotonic(), counters.delay.delivered.read()
         assert answer_to(clients[0], send(b"delayed", i=WAITS)).code == ResponseCode.SUCCESS
         came = first_of_pull(puller)
         if shift_s > 0:
             assert came == b"in an hour", "it is an hour later by the clock that entries speak of"
         else:
             assert came == b"delayed" and time.monotonic() - began >= DELAY_S
-            await_that(lambda: board.delay.delivered.read() > delivered, "it is counted behind that")
-            assert board.delay.delivered.read() == delivered + 1, "of an hour nothing is over"
+            await_that(lambda: counters.delay.delivered.read() > delivered, "it is counted behind that")
+            assert counters.delay.delivered.read() == delivered + 1, "of an hour nothing is over"
         assert all(sent(clients[0], b"after") for _ in range(50))
         assert members(clients[1]) == {"c0", "c1"}, "nobody was silent for two minutes"
         assert failures_in(broker.log) == ()
-        assert not [name for name, count in board.restarts.items() if count.read()]
+        assert not [name for name, count in counters.restarts.items() if count.read()]

@@ -11,10 +11,10 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from engine.board.cursors import Board
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.sending.end_transaction import Decision
+from engine.shared_memory.cursors import BrokerCounters
 from ipc.clock import wall_ms
 from tests.fuzz.attack import failures_in
 from tests.harness.audit import messages_of
@@ -27,8 +27,8 @@ from tests.hostile.test_front import (
     TOPIC,
     answer_to,
     await_fronts,
-    board_of,
     connected,
+    counters_of,
     heartbeat,
     send,
     sent,
@@ -54,22 +54,22 @@ def hang_up() -> Iterator[None]:
     FrontClient.close_all()
 
 
-def front_of(board: Board, client: FrontClient) -> list[int]:
+def front_of(counters: BrokerCounters, client: FrontClient) -> list[int]:
     """Who has its other end; nobody before it was accepted."""
     port = client.sock.getsockname()[1]
     for number in range(2):
-        for each in psutil.Process(board.pids[f"front.{number}"].read()).net_connections():
+        for each in psutil.Process(counters.pids[f"front.{number}"].read()).net_connections():
             if each.raddr and each.raddr.port == port:
                 return [number]
     return []
 
 
-def on_each(board: Board, make: Callable[[], Made]) -> list[Made]:
+def on_each(counters: BrokerCounters, make: Callable[[], Made]) -> list[Made]:
     """Two of what `make` connects, one at either front: the kernel deals connections out."""
     made: dict[int, Made] = {}
     for _ in range(MOST):
         one, client = make(), FrontClient.open[-1]
-        number = await_that(lambda client=client: front_of(board, client), "it is accepted")[0]  # type: ignore[misc]
+        number = await_that(lambda client=client: front_of(counters, client), "it is accepted")[0]  # type: ignore[misc]
         if made.setdefault(number, one) is not one:
             FrontClient.open.pop().sock.close()
         if len(made) == 2:
@@ -103,14 +103,14 @@ def both_say(asking: FrontClient, members: list[FrontClient]) -> bool:
 def test_a_reset_and_a_question_for_the_status_reach_members_at_either_front(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", **SETTINGS) as broker:
         await_fronts(broker, 2)
-        board, first = board_of(broker), connected(broker)
+        counters, first = counters_of(broker), connected(broker)
         await_that(lambda: sent(first, b"x"), "it is taken")
-        members = on_each(board, lambda: connected(broker))
+        members = on_each(counters, lambda: connected(broker))
         for number, member in enumerate(members):
             assert answer_to(member, heartbeat(f"c{number}")).code == ResponseCode.SUCCESS
         commit = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "commitOffset": "1"}
         answer_to(first, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, 60, ext_fields=commit, version=407))
-        for asking in on_each(board, lambda: connected(broker)):
+        for asking in on_each(counters, lambda: connected(broker)):
             fields = {"topic": TOPIC, "group": GROUP, "timestamp": "1", "isForce": "true"}
             request = RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, 61, ext_fields=fields, version=407)
             answer = answer_to(asking, request)
@@ -125,10 +125,10 @@ def test_a_reset_and_a_question_for_the_status_reach_members_at_either_front(tmp
 def test_a_producer_at_the_other_front_is_asked_about_a_half_message_and_ends_it(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", **SETTINGS) as broker:
         await_fronts(broker, 2)
-        board, first = board_of(broker), connected(broker)
+        counters, first = counters_of(broker), connected(broker)
         await_that(lambda: sent(first, b"x"), "it is taken")
-        deciding = on_each(board, lambda: Deciding(broker.port))
-        strangers = on_each(board, lambda: connected(broker))
+        deciding = on_each(counters, lambda: Deciding(broker.port))
+        strangers = on_each(counters, lambda: connected(broker))
         FrontClient.open.remove(gone := deciding[0]._client)
         gone.sock.close()  # who is left of the group is at front 1
         half = "TRAN_MSG\x01true\x02PGROUP\x01g\x02UNIQ_KEY\x01K%d\x02"
@@ -142,7 +142,7 @@ def test_a_producer_at_the_other_front_is_asked_about_a_half_message_and_ends_it
                 ended.add(place)
 
         def committed() -> list[bytes]:
-            everything = messages_of(broker.store, board.max_physical_offset.read())
+            everything = messages_of(broker.store, counters.max_physical_offset.read())
             return sorted(bytes(one.body) for one in everything if one.topic == TOPIC and one.body != b"x")
 
         await_that(lambda: committed() == [b"half 0", b"half 1"], "both are committed, once")

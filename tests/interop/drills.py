@@ -26,7 +26,7 @@ from typing import Any
 
 import click
 
-from engine.figures.ha_status import ha_status
+from engine.monitoring.ha_status import ha_status
 from engine.producer import Producer
 from engine.protocol.ha.wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, CloseReason
 from ipc.descriptors import await_readable

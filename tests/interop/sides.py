@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from store.errors import MalformedConfig
 from store.reading import extent
 from store.tables import fastjson, json_files
@@ -130,8 +130,8 @@ class OurSide:
     def freeze(self) -> None:
         """Its processes, the supervisor first, so that nobody begins one anew."""
         assert self._running is not None
-        board = Board.attach(extent.require_running(self.store).region_directory)
-        for pid in (self._running.process.pid, *(word.read() for word in board.pids.values())):
+        counters = BrokerCounters.attach(extent.require_running(self.store).region_directory)
+        for pid in (self._running.process.pid, *(word.read() for word in counters.pids.values())):
             if pid:
                 with contextlib.suppress(ProcessLookupError):  # a sender that has ended meanwhile
                     os.kill(pid, signal.SIGSTOP)
@@ -143,8 +143,8 @@ class OurSide:
 
     def synchronize(self) -> None:
         """Its remoting process is killed: the next one asks 3 s after its start."""
-        board = Board.attach(extent.require_running(self.store).region_directory)
-        os.kill(await_that(board.pids["clients"].read, "it runs"), signal.SIGKILL)  # 0 would be all of us
+        counters = BrokerCounters.attach(extent.require_running(self.store).region_directory)
+        os.kill(await_that(counters.pids["clients"].read, "it runs"), signal.SIGKILL)  # 0 would be all of us
 
 
 class RealSide:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.producer import Producer
 from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.sockets.client import RemotingClient
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.harness.conditions import await_that
 from tests.interop import needs
@@ -53,10 +53,10 @@ class Consumers(RealClient):
 
 def kill_clients_role(store: Path) -> None:
     """kill -9 of the clients role, which comes back."""
-    board = Board.attach(extent.require_running(store).region_directory)
-    before = await_that(board.pids["clients"].read, "it runs")
+    counters = BrokerCounters.attach(extent.require_running(store).region_directory)
+    before = await_that(counters.pids["clients"].read, "it runs")
     os.kill(before, signal.SIGKILL)
-    await_that(lambda: board.pids["clients"].read() not in (0, before), "there is another clients role")
+    await_that(lambda: counters.pids["clients"].read() not in (0, before), "there is another clients role")
 
 
 def members_of(asking: RemotingClient, group: str) -> int:

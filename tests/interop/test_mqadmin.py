@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.harness.conditions import await_that
 from tests.harness.ha_node import wait_until
@@ -37,8 +37,8 @@ def test_mqadmins_commands_work_at_a_slipstream_cluster(version: str, tmp_path: 
             Producer(str(master.store), timeout=60.0) as producer,
         ):
             producer.send("mine", b"body")
-            board = Board.attach(extent.require_running(master.store).region_directory, writable=True)
-            wait_until(board.ha[0].slave_ack_offset, lambda ack: ack > 0, SECONDS * 1000)
+            counters = BrokerCounters.attach(extent.require_running(master.store).region_directory, writable=True)
+            wait_until(counters.ha[0].slave_ack_offset, lambda ack: ack > 0, SECONDS * 1000)
             at = f"127.0.0.1:{master.port}"
             both = at, f"127.0.0.1:{slave.port}"
             await_words(both, partial(said, "clusterList"))

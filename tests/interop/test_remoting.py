@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.harness.audit import messages_of
 from tests.harness.conditions import await_that
@@ -36,8 +36,8 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -68,7 +68,7 @@ def test_a_real_slave_takes_our_log_and_our_tables(version: str, tmp_path: Path)
             return f"127.0.0.1:{ours.port}" in listed and f"V{version.replace('.', '_')}" in listed
 
         await_that(is_listed, "the name server lists our broker", SECONDS)
-        end, log = board_of(ours).max_physical_offset.read(), ours.store / "commitlog"
+        end, log = counters_of(ours).max_physical_offset.read(), ours.store / "commitlog"
         settings = {"brokerRole": "SLAVE", "brokerId": 1, "namesrvAddr": names.address, **SIZES}
         with RocketMQBroker(tmp_path / "s", version, **settings) as slave:
 
@@ -79,7 +79,7 @@ def test_a_real_slave_takes_our_log_and_our_tables(version: str, tmp_path: Path)
             await_that(takes_tables, "the slave has its master's topics", pause=0.5)
             with Client(slave.port) as client:
                 wait_for(lambda: client.request(28)["code"] == 0)
-            wait_until(board_of(ours).ha[0].slave_ack_offset, lambda ack: ack >= end, SECONDS * 1000)
+            wait_until(counters_of(ours).ha[0].slave_ack_offset, lambda ack: ack >= end, SECONDS * 1000)
             wait_for(lambda: {row["BID"] for row in admin(names.address, "clusterList")} == {0, 1})
         first = end - end % SEGMENT  # a new slave begins with the master's last segment
         written = b"".join(path.read_bytes() for path in sorted(log.iterdir()))
@@ -107,10 +107,10 @@ def test_our_slave_finds_a_real_master_by_its_name_server_and_takes_its_tables(v
 
 
 def check_slave(slave: LocalBroker, last_offset: int) -> None:
-    board = board_of(slave)
-    wait_until(board.max_physical_offset, lambda reached: reached > last_offset, SECONDS * 1000)
+    counters = counters_of(slave)
+    wait_until(counters.max_physical_offset, lambda reached: reached > last_offset, SECONDS * 1000)
     wait_for(has_topic(slave.store, "theirs"))
     wait_for(lambda: file_of(slave.store, "consumerOffset.json").get("offsetTable", {}).get("theirs@g") == {2: 7})
     wait_for(lambda: "g" in file_of(slave.store, "subscriptionGroup.json").get("subscriptionGroupTable", {}))
-    found = messages_of(slave.store, board.max_physical_offset.read())
+    found = messages_of(slave.store, counters.max_physical_offset.read())
     assert len([message for message in found if message.topic == "theirs"]) == 200

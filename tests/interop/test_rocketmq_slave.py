@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from ipc.counters import Cursor
 from store.reading import extent
 from tests.harness.audit import messages_of
@@ -41,8 +41,8 @@ def await_offset(cursor: Cursor, offset: int) -> None:
     wait_until(cursor, lambda reached: reached >= offset, WAIT_MS)
 
 
-def board_of(store: Path) -> Board:
-    return Board.attach(extent.require_running(store).region_directory, writable=True)
+def counters_of(store: Path) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(store).region_directory, writable=True)
 
 
 @pytest.fixture
@@ -55,21 +55,21 @@ def our_master(tmp_path: Path) -> Iterator[LocalBroker]:
 def test_a_real_slave_receives_our_commit_log_byte_for_byte(
     our_master: LocalBroker, tmp_path: Path, bodies: list[bytes]
 ) -> None:
-    board = board_of(our_master.store)
+    counters = counters_of(our_master.store)
     settings = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": our_master.ha_address, **SIZES, **PATIENT}
     with (
         Producer(str(our_master.store), timeout=WAIT_MS / 1000) as producer,
         RocketMQBroker(tmp_path / "slave", **settings) as slave,
     ):
-        wait_until(board.in_sync_slaves, lambda count: count == 1, WAIT_MS)
+        wait_until(counters.in_sync_slaves, lambda count: count == 1, WAIT_MS)
         first = producer.send("interop", b"the first one is waited for", tags="TagA", keys="k1 k2")
         assert first.status.value == "PUT_OK", "acknowledged by a real slave"
         for number, body in enumerate(bodies):
             producer.send("interop", body, tags="TagB", properties={"n": str(number)}, queue_id=number % 4, wait=False)
         last = producer.send("interop", b"and the last one")
         assert last.status.value == "PUT_OK"
-        end = board.max_physical_offset.read()
-        await_offset(board.ha[0].slave_ack_offset, end)
+        end = counters.max_physical_offset.read()
+        await_offset(counters.ha[0].slave_ack_offset, end)
         assert end > 3 * SEGMENT, "several segments, each ended by a blank record"
         slave.stop()
         ours = b"".join(path.read_bytes() for path in sorted((our_master.store / "commitlog").glob("0*")))[:end]
@@ -85,16 +85,16 @@ def test_our_slave_follows_a_real_master_byte_for_byte(tmp_path: Path, bodies: l
         first_end = client.send("interop", 0, b"before there is a slave")
         address = f"127.0.0.1:{master.ha_port}"
         with LocalBroker(tmp_path / "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=address, **OURS) as slave:
-            board = board_of(slave.store)
-            await_offset(board.max_physical_offset, first_end + 1)
+            counters = counters_of(slave.store)
+            await_offset(counters.max_physical_offset, first_end + 1)
             for number, body in enumerate(bodies):
                 last = client.send("interop", number % 4, body + b"!", f"TAGS\x01TagC\x02n\x01{number}\x02")
             size = int.from_bytes(master.log_bytes(last, last + 4, SEGMENT), "big")
             end = last + size
-            await_offset(board.max_physical_offset, end)
-            await_offset(board.reput_from_offset, end)
+            await_offset(counters.max_physical_offset, end)
+            await_offset(counters.reput_from_offset, end)
             assert end > 3 * SEGMENT
-            assert board.max_physical_offset.read() == end
+            assert counters.max_physical_offset.read() == end
         ours = b"".join(path.read_bytes() for path in sorted((slave.store / "commitlog").glob("0*")))[:end]
         assert ours == master.log_bytes(0, end, SEGMENT)
         assert [bytes(m.body)[:-1] for m in messages_of(slave.store, end)][1:] == bodies

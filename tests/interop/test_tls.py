@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board, TlsOutcome
+from engine.shared_memory.cursors import BrokerCounters, TlsOutcome
 from store.reading import extent
 from tests.harness.certificates import Authority, Issued, tls_file
 from tests.harness.conditions import await_that
@@ -62,10 +62,13 @@ def test_mqadmin_over_tls_1_3_at_our_enforcing_cluster(version: str, tmp_path: P
         trusting.properties = late.properties = over_tls(path)
         wrong = both_sides(tmp_path / "wrong.properties", stranger.issue("me"), stranger)
         misled.properties = over_tls(wrong)
-        board, at = Board.attach(extent.require_running(broker.store).region_directory), f"127.0.0.1:{broker.port}"
+        counters, at = (
+            BrokerCounters.attach(extent.require_running(broker.store).region_directory),
+            f"127.0.0.1:{broker.port}",
+        )
 
         def count(outcome: TlsOutcome) -> int:
-            return board.fronts[0].tls_outcomes[outcome].read()
+            return counters.fronts[0].tls_outcomes[outcome].read()
 
         with trusting as mqadmin:
             await_that(lambda: at in mqadmin.said("clusterList"), "the broker has registered, over TLS")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.producer import Producer
 from engine.protocol.ha.wire import CloseReason
+from engine.shared_memory.cursors import BrokerCounters
 from ipc.counters import Cursor
 from store.notes import divergence
 from store.reading import extent
@@ -42,16 +42,16 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
 
 
 @contextmanager
-def slave_of(master: RocketMQBroker, directory: Path, version: str) -> Iterator[tuple[LocalBroker, Board]]:
+def slave_of(master: RocketMQBroker, directory: Path, version: str) -> Iterator[tuple[LocalBroker, BrokerCounters]]:
     settings = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": f"127.0.0.1:{master.ha_port}", **OURS}
     compat = "5" if rocketmq.is_five(version) else "4.9"
     with LocalBroker(directory, compat=compat, haReconnectInterval=200, **settings) as slave:
-        yield slave, board_of(slave)
+        yield slave, counters_of(slave)
 
 
 def await_offset(cursor: Cursor, offset: int) -> None:
@@ -76,12 +76,12 @@ def log_of(broker: LocalBroker) -> bytes:
 def test_a_new_slipstream_slave_has_all_that_a_real_master_has(version: str, tmp_path: Path) -> None:
     with RocketMQBroker(tmp_path / "m", version, brokerRole="ASYNC_MASTER", **SIZES) as master:
         end = fill(master, SEGMENTS)
-        with slave_of(master, tmp_path / "s", version) as (slave, board):
-            await_offset(board.max_physical_offset, end)
-            await_offset(board.reput_from_offset, end)
-            assert (board.min_physical_offset.read(), board.max_physical_offset.read()) == (0, end)
+        with slave_of(master, tmp_path / "s", version) as (slave, counters):
+            await_offset(counters.max_physical_offset, end)
+            await_offset(counters.reput_from_offset, end)
+            assert (counters.min_physical_offset.read(), counters.max_physical_offset.read()) == (0, end)
             end = fill(master, SEGMENTS + 1, seed=2)
-            await_offset(board.max_physical_offset, end)
+            await_offset(counters.max_physical_offset, end)
             assert log_of(slave)[:end] == master.log_bytes(0, end, SEGMENT)
             assert sum(message.topic == "history" for message in messages_of(slave.store, end)) > 100
 
@@ -95,11 +95,11 @@ def test_where_a_real_master_has_deleted_its_first_segments_the_rest_is_searched
         (master.home / "store" / "commitlog" / f"{number * SEGMENT:020d}").unlink()
     with (
         RocketMQBroker(tmp_path / "m", version, **settings) as master,
-        slave_of(master, tmp_path / "s", version) as (slave, board),
+        slave_of(master, tmp_path / "s", version) as (slave, counters),
     ):
-        wait_until(board.max_physical_offset, lambda reached: reached >= end, SECONDS_MS)
-        await_offset(board.min_physical_offset, 2 * SEGMENT)
-        assert board.ha_client.ended[CloseReason.HISTORY_SEARCH].read() >= 2
+        wait_until(counters.max_physical_offset, lambda reached: reached >= end, SECONDS_MS)
+        await_offset(counters.min_physical_offset, 2 * SEGMENT)
+        assert counters.ha_client.ended[CloseReason.HISTORY_SEARCH].read() >= 2
         assert log_of(slave)[: end - 2 * SEGMENT] == master.log_bytes(2 * SEGMENT, end, SEGMENT)
 
 
@@ -109,16 +109,16 @@ def test_a_real_master_that_lost_its_log_and_grew_past_us_is_another_history(ver
     settings = {"brokerRole": "ASYNC_MASTER", "listenPort": port, **SIZES, **QUICK}
     with RocketMQBroker(tmp_path / "m", version, **settings) as master:
         end = fill(master, 2)
-        with slave_of(master, tmp_path / "s", version) as (slave, board):
-            await_offset(board.max_physical_offset, end)
+        with slave_of(master, tmp_path / "s", version) as (slave, counters):
+            await_offset(counters.max_physical_offset, end)
             own = log_of(slave)[:end]
             master.kill()
             with RocketMQBroker(tmp_path / "wiped", version, **settings) as wiped:
                 fill(wiped, 1, seed=7)
-                wait_until(board.ha_client.reason, lambda reason: reason == CloseReason.AHEAD, SECONDS_MS)
-                assert board.max_physical_offset.read() == end
+                wait_until(counters.ha_client.reason, lambda reason: reason == CloseReason.AHEAD, SECONDS_MS)
+                assert counters.max_physical_offset.read() == end
                 fill(wiped, 4, seed=8)
-                wait_until(board.ha_client.reason, lambda reason: reason == CloseReason.DIVERGED, SECONDS_MS)
+                wait_until(counters.ha_client.reason, lambda reason: reason == CloseReason.DIVERGED, SECONDS_MS)
                 noted = divergence.read(slave.store)
                 assert noted is not None and noted.end == end
                 assert log_of(slave)[:end] == own, "not a byte of the other history"
@@ -137,12 +137,12 @@ def test_an_empty_real_slave_has_all_of_our_log_with_ha_start_from_min(version: 
         ) as ours,
         Producer(str(ours.store), timeout=60.0) as producer,
     ):
-        board, number = board_of(ours), 0
-        while board.max_physical_offset.read() < SEGMENTS * SEGMENT:
+        counters, number = counters_of(ours), 0
+        while counters.max_physical_offset.read() < SEGMENTS * SEGMENT:
             producer.send("mine", f"{number} ".encode() * 300, queue_id=number % 4)
             number += 1
-        end = board.max_physical_offset.read()
+        end = counters.max_physical_offset.read()
         settings = {"brokerRole": "SLAVE", "brokerId": 1, "namesrvAddr": names.address, **SIZES}
         with RocketMQBroker(tmp_path / "s", version, **settings) as slave:
-            wait_until(board.ha[0].slave_ack_offset, lambda acked: acked >= end, SECONDS_MS)
+            wait_until(counters.ha[0].slave_ack_offset, lambda acked: acked >= end, SECONDS_MS)
             await_that(lambda: slave.log_bytes(0, end, SEGMENT) == log_of(ours)[:end], "its bytes are ours")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from engine.board.cursors import Board
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
 from tests.harness.conditions import await_that
@@ -30,9 +30,9 @@ TOPIC = "Net"
 UNHELD = ("FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE")
 
 
-def board_of(store: Path) -> Board:
+def counters_of(store: Path) -> BrokerCounters:
     """The counters of a running broker."""
-    return Board.attach(extent.require_running(store).region_directory, writable=True)
+    return BrokerCounters.attach(extent.require_running(store).region_directory, writable=True)
 
 
 class Puts:
@@ -58,12 +58,12 @@ class Puts:
         self.count += count
 
 
-def await_acknowledged(board: Board) -> int:
+def await_acknowledged(counters: BrokerCounters) -> int:
     """Wait until one slave has all of the master's log; where that ends."""
-    end = board.max_physical_offset.read()
+    end = counters.max_physical_offset.read()
 
     def has_all() -> bool:  # a slave that comes back may get another slot
-        return max(words.slave_ack_offset.read() for words in board.ha) >= end
+        return max(words.slave_ack_offset.read() for words in counters.ha) >= end
 
     await_that(has_all, f"a slave has the log up to {end}")
     return end

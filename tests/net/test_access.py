@@ -19,7 +19,7 @@ from tests.interop.rocketmq import MqAdmin
 from tests.net import namespaces
 from tests.net.namespaces import MASTER, Network
 from tests.net.namespaces import SLAVE as ELSEWHERE
-from tests.net.pair import OURS, SLAVE, board_of
+from tests.net.pair import OURS, SLAVE, counters_of
 from tools.common.local_broker import LocalBroker, end, free_port
 
 CLI = [sys.executable, "-m", "tools.cli"]
@@ -108,7 +108,7 @@ def test_by_default_a_stranger_looks_and_this_host_changes(network: Network, tmp
         )
         topics = slave.store / "config" / "topics.json"
         await_that(lambda: topics.exists() and '"made"' in topics.read_text(), "the slave has its master's topics")
-        wait_until(board_of(master.store).in_sync_slaves, lambda count: count == 1)
+        wait_until(counters_of(master.store).in_sync_slaves, lambda count: count == 1)
         rows = doctor(network, ELSEWHERE, at, *ask)
         assert rows["port haListenPort"][0]["level"] == "unknown", "settings are not read from there"
         assert "adminAllowList" in rows["port listenPort"][0]["what"]
@@ -149,8 +149,8 @@ def test_lists_keep_a_stranger_from_every_port_and_say_which_key(network: Networ
             **SLAVE,
         ) as slave,
     ):
-        board, refused = board_of(master.store), board_of(slave.store).ha_client.ended[CloseReason.REFUSED]
-        wait_until(board.ha_ended[CloseReason.NOT_ALLOWED], lambda count: count > 1)
+        counters, refused = counters_of(master.store), counters_of(slave.store).ha_client.ended[CloseReason.REFUSED]
+        wait_until(counters.ha_ended[CloseReason.NOT_ALLOWED], lambda count: count > 1)
         wait_until(refused, lambda count: count > 0)
         await_that(lambda: "haAllowList" in master.log.read_text(), "the master's log says why")
         await_that(lambda: "registerAllowList" in slave.log.read_text(), "the slave's log says what keeps it out")
@@ -159,12 +159,14 @@ def test_lists_keep_a_stranger_from_every_port_and_say_which_key(network: Networ
         code, said = admin(network, ELSEWHERE, "brokerStatus", "-b", f"{MASTER}:{master.port}", *ask)
         assert code and "remotingAllowList" in said
         assert admin(network, MASTER, "brokerStatus", "-b", f"{MASTER}:{master.port}", *ask)[0] == 0
-        wait_until(board.metrics_port, lambda port: port > 0)
-        fetch = f"import urllib.request as u; u.urlopen('http://{MASTER}:{board.metrics_port.read()}/metrics').read()"
+        wait_until(counters.metrics_port, lambda port: port > 0)
+        fetch = (
+            f"import urllib.request as u; u.urlopen('http://{MASTER}:{counters.metrics_port.read()}/metrics').read()"
+        )
         for host, is_let_in in ((MASTER, True), (ELSEWHERE, False)):
             ran = subprocess.run([*network.inside(host), sys.executable, "-c", fetch], check=False, capture_output=True)
             assert (ran.returncode == 0) is is_let_in
-        assert board.in_sync_slaves.read() == 0
+        assert counters.in_sync_slaves.read() == 0
 
 
 @pytest.mark.interop

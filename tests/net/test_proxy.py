@@ -24,7 +24,7 @@ from tests.net.pair import (
     Puts,
     assert_equal,
     await_acknowledged,
-    board_of,
+    counters_of,
 )
 from tests.net.proxy import Proxy
 from tools.common.local_broker import LocalBroker
@@ -43,10 +43,10 @@ def test_a_connection_that_is_cut_anywhere_goes_on_where_it_was(tmp_path: Path) 
         puts = Puts(producer)
         puts.many(1)
         with LocalBroker(tmp_path / "s", haMasterAddress=proxy.address, **SLAVE, **OURS | PATIENT) as slave:
-            wait_for(board_of(slave.store).max_physical_offset, 1)
+            wait_for(counters_of(slave.store).max_physical_offset, 1)
             puts.many(MESSAGES)
             assert puts.one() == "PUT_OK"
-            end = await_acknowledged(board_of(master.store))
+            end = await_acknowledged(counters_of(master.store))
             assert proxy.cuts == len(BUDGETS) < proxy.connections
         assert_equal(master.store, slave.store, end, puts.count)
 
@@ -58,17 +58,17 @@ def test_a_waiting_put_times_out_behind_a_slow_slave(tmp_path: Path) -> None:
         Proxy(("127.0.0.1", master.port + 1)) as proxy,
         LocalBroker(tmp_path / "s", haMasterAddress=proxy.address, **SLAVE, **OURS | PATIENT) as slave,
     ):
-        board, puts = board_of(master.store), Puts(producer)
-        wait_until(board.in_sync_slaves, lambda count: count == 1)
+        counters, puts = counters_of(master.store), Puts(producer)
+        wait_until(counters.in_sync_slaves, lambda count: count == 1)
         proxy.delay_seconds, proxy.chunk_bytes_max = 0.05, 500
         for _ in range(5):
             puts.until_held()
         proxy.delay_seconds, proxy.is_stalled = 0.0, True  # above slaveTimeout, below haHousekeepingInterval
         assert puts.one() == "FLUSH_SLAVE_TIMEOUT"
         proxy.is_stalled = False
-        await_acknowledged(board)
+        await_acknowledged(counters)
         puts.until_held()
-        end = await_acknowledged(board)
+        end = await_acknowledged(counters)
         assert proxy.connections == 1, "slow is no reason to hang up"
         assert_equal(master.store, slave.store, end, puts.count)
 
@@ -80,21 +80,21 @@ def test_a_connection_that_falls_silent_is_given_up_by_both_sides(tmp_path: Path
         Proxy(("127.0.0.1", master.port + 1)) as proxy,
         LocalBroker(tmp_path / "s", haMasterAddress=proxy.address, **SLAVE, **OURS) as slave,
     ):
-        board, client, puts = board_of(master.store), board_of(slave.store).ha_client, Puts(producer)
-        wait_until(board.in_sync_slaves, lambda count: count == 1)
+        counters, client, puts = counters_of(master.store), counters_of(slave.store).ha_client, Puts(producer)
+        wait_until(counters.in_sync_slaves, lambda count: count == 1)
         puts.until_held()
         proxy.is_stalled = True
         assert puts.one() in UNHELD
-        wait_until(board.in_sync_slaves, lambda count: count == 0)
+        wait_until(counters.in_sync_slaves, lambda count: count == 0)
         assert puts.one() == "SLAVE_NOT_AVAILABLE"
         wait_until(client.ended[CloseReason.HOUSEKEEPING], lambda count: count > 0)
         proxy.cut()
         proxy.is_stalled = False
         wait_until(client.state, lambda state: state == HaClientState.TRANSFER)
-        wait_until(board.in_sync_slaves, lambda count: count == 1)
-        await_acknowledged(board)
+        wait_until(counters.in_sync_slaves, lambda count: count == 1)
+        await_acknowledged(counters)
         puts.until_held()
-        end = await_acknowledged(board)
+        end = await_acknowledged(counters)
         assert_equal(master.store, slave.store, end, puts.count)
 
 
@@ -109,11 +109,11 @@ def test_a_real_slave_of_a_slipstream_master_behind_a_cut_connection(tmp_path: P
         puts = Puts(producer)
         puts.many(1)
         with RocketMQBroker(tmp_path / "s", haMasterAddress=proxy.address, **SLAVE, **SIZES | PATIENT) as slave:
-            await_acknowledged(board_of(master.store))  # before there is a second segment, with which it would begin
+            await_acknowledged(counters_of(master.store))  # before there is a second segment, with which it would begin
             puts.many(MESSAGES)
-            await_acknowledged(board_of(master.store))
+            await_acknowledged(counters_of(master.store))
             puts.until_held()
-            end = await_acknowledged(board_of(master.store))
+            end = await_acknowledged(counters_of(master.store))
             assert proxy.cuts == 2 < proxy.connections
         assert_equal(master.store, slave.store, end, puts.count)
 
@@ -128,11 +128,11 @@ def test_our_slave_of_a_real_master_behind_a_connection_that_is_cut(tmp_path: Pa
     ):
         client.send("Net", 0, b"before there is a slave")
         with LocalBroker(tmp_path / "s", haMasterAddress=proxy.address, **SLAVE, **OURS | PATIENT) as slave:
-            board = board_of(slave.store)
-            wait_for(board.max_physical_offset, 1)
+            counters = counters_of(slave.store)
+            wait_for(counters.max_physical_offset, 1)
             for number in range(MESSAGES):
                 last = client.send("Net", number % 4, random.Random(number).randbytes(number * 17 % 4000))
             end = last + int.from_bytes(master.log_bytes(last, last + 4, OURS["mappedFileSizeCommitLog"]), "big")
-            wait_for(board.max_physical_offset, end)
+            wait_for(counters.max_physical_offset, end)
             assert proxy.cuts == len(BUDGETS) < proxy.connections
             assert_equal(master.store, slave.store, end, MESSAGES + 1)

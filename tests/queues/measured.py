@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.figures.status import snapshot
+from engine.monitoring.status import snapshot
 
 NS_PER_S = 1_000_000_000
 

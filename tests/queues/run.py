@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.board.cursors import Board
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.harness.ha_node import wait_for
 from tests.interop.sides import OurNameServer
@@ -234,11 +234,11 @@ def pause(seconds: float) -> None:
 
 
 def _await_dispatched(broker: LocalBroker, end: int) -> None:
-    board = Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+    counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
     for _ in range(DISPATCH_WAITS):  # half a minute each
         try:
-            wait_for(board.reput_from_offset, end)
+            wait_for(counters.reput_from_offset, end)
             return
         except AssertionError:
             continue
-    raise AssertionError(f"dispatched to {board.reput_from_offset.read()} of {end}")
+    raise AssertionError(f"dispatched to {counters.reput_from_offset.read()} of {end}")

@@ -8,7 +8,7 @@ from engine.protocol.ha.wire import CloseReason
 from engine.replication.dial import CONNECT_TIMEOUT_MS
 from tests.simulation import settings
 from tests.simulation.limits import FIRST_HOST, FIRST_PORT, LOOPBACK
-from tests.simulation.logs import Disks, History, Log, board_of
+from tests.simulation.logs import Disks, History, Log, counters_of
 from tests.simulation.master import Master
 from tests.simulation.network import Connection, Weather
 from tests.simulation.receiver import Slave
@@ -47,7 +47,7 @@ class Cluster:
         self.settings = settings.chosen(rng, slaves, disks.root, are_ours=are_ours)
         self.weather = Weather(rng.choice((0, 2, 40, 900)), rng.choice((0.0, 0.1, 0.6)))
         is_local = rng.random() < 0.2
-        logs = [disks.empty(board_of(n), self.settings.segment_bytes) for n in range(slaves + 1)]
+        logs = [disks.empty(counters_of(n), self.settings.segment_bytes) for n in range(slaves + 1)]
         hosts = [LOOPBACK if is_local else FIRST_HOST + n for n in range(slaves + 1)]
         self.nodes = [Node(f"n{n}", hosts[n], logs[n]) for n in range(slaves + 1)]
         self.links: list[Connection] = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection
 
-from engine.board.addresses import PORT_BITS
 from engine.protocol.ha.wire import REPORT
+from engine.shared_memory.addresses import PORT_BITS
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.limits import LOOPBACK, SIEGE_LINKS_MAX, STRANGERS_FROM
 from tests.simulation.network import Connection
@@ -144,7 +144,7 @@ class Faults:
     def _empty(self, node: Node) -> None:
         cluster = self.cluster
         cluster.disks.remove(node.log)
-        node.log, node.history = cluster.disks.empty(node.log.board, cluster.settings.segment_bytes), None
+        node.log, node.history = cluster.disks.empty(node.log.counters, cluster.settings.segment_bytes), None
         self.cluster.referee.forget(node)
 
     def kill_master(self) -> None:
@@ -292,7 +292,7 @@ class Stranger(Actor):
     def _was_served(self) -> bool:
         """Whether its host was sent what it could acknowledge: whoever has read that may say so, and is believed."""
         master = self._cluster.leader.master
-        slots = [] if master is None else master.log.board.ha
+        slots = [] if master is None else master.log.counters.ha
         own = [words for words in slots if words.peer_address.word.read() >> PORT_BITS == self._link.host]
         return any(words.held_offset.read() >= words.slave_ack_offset.read() >= 0 for words in own)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from struct import Struct
 from tempfile import TemporaryDirectory
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
@@ -37,10 +37,10 @@ SIZES = (FIXED_BYTES + 2, 96, 128, 128, 200, 333, 700)
 
 
 @cache
-def board_of(number: int) -> Board:
-    """Return a board of this process: making one takes longer than a play does with it. No file of it is left."""
+def counters_of(number: int) -> BrokerCounters:
+    """Return counters of this process: making them takes longer than a play does with them. No file of them is left."""
     with TemporaryDirectory() as directory:
-        return Board.create(Path(directory) / f"{number}.{COUNTERS_FILE}")
+        return BrokerCounters.create(Path(directory) / f"{number}.{COUNTERS_FILE}")
 
 
 @cache
@@ -90,8 +90,8 @@ def heads(data: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
 class Log:
     """The store of one node, and the counters of its broker: they say where the log begins and ends, and is on disk."""
 
-    def __init__(self, root: Path, board: Board, segment_bytes: int) -> None:
-        self.root, self.board = root, board
+    def __init__(self, root: Path, counters: BrokerCounters, segment_bytes: int) -> None:
+        self.root, self.counters = root, counters
         self.directory = StoreDirectory(root)
         self.directory.create()
         self.files = SegmentFiles(self.directory.commitlog, segment_bytes)
@@ -99,10 +99,10 @@ class Log:
         self._from = 0
         self.marked = 0  # up to where its mark says that it is on the disk: a record's boundary
         self.directory.mark_running()  # nothing here ever stops in order
-        self.words = memoryview(board.counters.words)  # which is read faster than its cursors
-        self._places = [word.index for word in (board.min_physical_offset, board.max_physical_offset)]
-        self._flushed = board.flushed_offset.index
-        board.counters.words[:] = 0
+        self.words = memoryview(counters.region.words)  # which is read faster than its cursors
+        self._places = [word.index for word in (counters.min_physical_offset, counters.max_physical_offset)]
+        self._flushed = counters.flushed_offset.index
+        counters.region.words[:] = 0
 
     def recover(self, *, is_slave: bool, power_cut: bool = False) -> None:
         """Have the real recovery decide where it ends, and set the counters as a starting broker does.
@@ -114,12 +114,12 @@ class Log:
             self.directory, self.files.segment_bytes, QUEUE_FILE_BYTES, last=last, is_slave=is_slave
         )
         start, end, bases = recovered.min_physical_offset, recovered.max_physical_offset, self.files.base_offsets()
-        board, is_empty = self.board, is_slave and start == end == 0
-        board.counters.words[:] = 0
+        counters, is_empty = self.counters, is_slave and start == end == 0
+        counters.region.words[:] = 0
         for cursor, value in (
-            (board.min_physical_offset, start), (board.max_physical_offset, end), (board.flushed_offset, end),
-            (board.allocated_offset, bases[-1] + self.files.segment_bytes if bases else 0),
-            (board.recovered_offset, end), (board.segment_request_offset, -1 if is_empty else end),
+            (counters.min_physical_offset, start), (counters.max_physical_offset, end), (counters.flushed_offset, end),
+            (counters.allocated_offset, bases[-1] + self.files.segment_bytes if bases else 0),
+            (counters.recovered_offset, end), (counters.segment_request_offset, -1 if is_empty else end),
         ):  # fmt: skip
             waiting.note(cursor, value)
         self.look()
@@ -143,7 +143,7 @@ class Log:
     @contextmanager
     def unsaid(self) -> Iterator[None]:
         """Let the counters be as before, whatever happens in the block: who is killed says nothing more."""
-        words = self.board.counters.words
+        words = self.counters.region.words
         before = words.copy()
         yield
         words[:] = before
@@ -151,7 +151,7 @@ class Log:
     @property
     def lacks_segment(self) -> bool:
         """Whether somebody waits for a segment."""
-        return self.board.segment_request_offset.read() >= self.board.allocated_offset.read()
+        return self.counters.segment_request_offset.read() >= self.counters.allocated_offset.read()
 
     @property
     def is_diverged(self) -> bool:
@@ -165,7 +165,7 @@ class Log:
     def flush(self) -> None:
         """Bring all of it to the disk, and with it the mark of the flush before."""
         self.marked = self.boundary(self.flushed)
-        waiting.publish(self.board.flushed_offset, self.end)
+        waiting.publish(self.counters.flushed_offset, self.end)
 
     def look(self) -> None:
         """Read what was published since, and forget what has expired."""
@@ -201,12 +201,12 @@ class Log:
             base = self.files.base_of(at)
             if not self.files.path_of(base).exists():
                 self.files.reserve(base)
-                waiting.publish(self.board.allocated_offset, base + self.files.segment_bytes)
+                waiting.publish(self.counters.allocated_offset, base + self.files.segment_bytes)
             piece = view[: base + self.files.segment_bytes - at]
             with self.files.open(base, writable=True) as segment:
                 segment.view[at - base : at - base + len(piece)] = piece
             view, at = view[len(piece) :], at + len(piece)
-        waiting.publish(self.board.max_physical_offset, at)
+        waiting.publish(self.counters.max_physical_offset, at)
         self.look()
 
     def read(self, start: int, end: int) -> bytes:
@@ -217,7 +217,7 @@ class Log:
     def expire(self, start: int) -> None:
         """Have nothing before a segment's beginning any more."""
         log_begin.note(self.root, start)
-        waiting.publish(self.board.min_physical_offset, start)
+        waiting.publish(self.counters.min_physical_offset, start)
         for base in self.files.base_offsets():
             if base < start:
                 self.files.remove(base)
@@ -235,7 +235,7 @@ class Log:
 
     def dispatch(self) -> None:
         """Say where a record begins, as the dispatcher does."""
-        waiting.publish(self.board.reput_from_offset, self.boundary())
+        waiting.publish(self.counters.reput_from_offset, self.boundary())
 
     def lose_power(self, rng: random.Random, *, is_slave: bool) -> None:
         """Any of the pages that were written since the last flush may be lost; then it is recovered."""
@@ -271,9 +271,9 @@ class Disks:
         """The directory of all of them."""
         return Path(self._directory.name)
 
-    def empty(self, board: Board, segment_bytes: int) -> Log:
+    def empty(self, counters: BrokerCounters, segment_bytes: int) -> Log:
         """Another disk, with nothing on it."""
-        return Log(self.root / str(next(self._numbers)), board, segment_bytes)
+        return Log(self.root / str(next(self._numbers)), counters, segment_bytes)
 
     def remove(self, log: Log) -> None:
         """A disk is gone for good."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.board import live_settings
-from engine.board.cursors import HaSlotState
 from engine.protocol.ha.callers import CallerLimits, Callers
 from engine.protocol.ha.connection import is_of_a_slave
 from engine.protocol.ha.group_transfer import PutMessageStatus, Reached, put_status
@@ -18,6 +16,8 @@ from engine.protocol.ha.wire import REPORT, CloseReason
 from engine.replication import group_transfer
 from engine.replication.ha_senders import SenderProcess
 from engine.settings import replication
+from engine.shared_memory import live_settings
+from engine.shared_memory.cursors import HaSlotState
 from ipc import waiting
 from tests.simulation.limits import (
     CALLERS_MAX,
@@ -63,12 +63,15 @@ class Master(Actor):
     def __init__(self, world: World, referee: Referee, settings: Settings, log: Log, history: History) -> None:
         super().__init__(world)
         self.referee, self.settings, self.log, self.history = referee, settings, log, history
-        self.config, self.words, board = settings.of_master(log.root), log.words, log.board
+        self.config, self.words, counters = settings.of_master(log.root), log.words, log.counters
         self.policy = put_policy(replication.of_config(self.config))
-        live_settings.publish(board, self.config)
+        live_settings.publish(counters, self.config)
         counts = range(2, self.policy.in_sync_replicas + 1) if self.policy.replicas_min else ()
-        self._confirm_places = [board.confirm_offset.index, *(board.confirm_offsets[count].index for count in counts)]
-        self._bell = board.ack_bell.index
+        self._confirm_places = [
+            counters.confirm_offset.index,
+            *(counters.confirm_offsets[count].index for count in counts),
+        ]
+        self._bell = counters.ack_bell.index
         self.served: list[Served] = []
         self.puts: list[Put] = []
         self._callers = Callers(CallerLimits(CALLERS_MAX, HEARTBEAT_MS, HOUSEKEEPING_MS))
@@ -109,7 +112,7 @@ class Master(Actor):
     @property
     def in_sync(self) -> int:
         """How many slaves are in step."""
-        return self.log.board.in_sync_slaves.read()
+        return self.log.counters.in_sync_slaves.read()
 
     def follow(self) -> None:
         """Wake who follows the acknowledgements, and who follows what is confirmed."""
@@ -144,7 +147,7 @@ class Master(Actor):
         for number in list(self._accepted):
             self._hear_caller(number)
         for _sending, process in self.served:
-            words = self.log.board.ha[process.slot]
+            words = self.log.counters.ha[process.slot]
             acknowledged, is_served = words.slave_ack_offset.read(), words.state.read() == HaSlotState.TRANSFER
             is_owing = words.next_transfer_offset.read() > acknowledged or not is_served
             process.look(words.last_read_ms.read(), acknowledged, is_owing, now_ms)
@@ -188,7 +191,7 @@ class Master(Actor):
                     taken[victim.slot].killed(CloseReason.GAVE_WAY)
                 return
             self._callers.begun(caller.crowd, self.world.now_ms)
-            words, now_ms = self.log.board.ha[slot], self.world.now_ms
+            words, now_ms = self.log.counters.ha[slot], self.world.now_ms
             heard, acknowledged, crowd = words.last_read_ms.read(), words.slave_ack_offset.read(), str(caller.crowd)
             process = SenderProcess(slot, 0, 0, crowd, now_ms, heard, now_ms, acknowledged, now_ms)
             sending = Sending(self, slot, self._forget(caller.number, hangs_up=False), caller.report)
@@ -199,7 +202,7 @@ class Master(Actor):
         self.world.tell(f"master: connection of {sending.link.host}:{sending.link.port} ended: {reason.name}")
         self.served = [one for one in self.served if one.sending is not sending]
         waiting.publish(sending.words.state, HaSlotState.FREE)
-        waiting.ring(self.log.board.ack_bell)
+        waiting.ring(self.log.counters.ack_bell)
         self.follow()
         if self._accepted:
             self.wake()
@@ -229,10 +232,10 @@ class Master(Actor):
         """Each producer looks whether its put is answered."""
         if self.is_gone:
             return
-        policy, board, unanswered = self.policy, self.log.board, []
+        policy, counters, unanswered = self.policy, self.log.counters, []
         for put in self.puts:
             needed = replicas_needed(policy, put.in_sync_slaves)
-            confirmed = board.confirm_offsets[needed] if policy.replicas_min else board.confirm_offset
+            confirmed = counters.confirm_offsets[needed] if policy.replicas_min else counters.confirm_offset
             status = put_status(
                 put.end,
                 self.world.now_ms,
@@ -256,7 +259,7 @@ class GroupTransfer(Actor):
     def __init__(self, master: Master) -> None:
         super().__init__(master.world)
         self._master = master
-        self._role = group_transfer.open_role(master.config, master.log.board)
+        self._role = group_transfer.open_role(master.config, master.log.counters)
 
     def turn(self) -> None:
         """Say what is confirmed, and how many slaves are in step."""

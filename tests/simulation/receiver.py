@@ -45,7 +45,7 @@ class SimulatedDial(Dial):
     """Asks the simulated network in place of the system."""
 
     def __init__(self, slave: Slave, connect: Connect) -> None:
-        super().__init__(slave.log.board.ha_listen_port)
+        super().__init__(slave.log.counters.ha_listen_port)
         self._slave, self._connects_by = slave, connect
         self._is_begun = False
         self._outcome: Connection | CloseReason | None = None
@@ -86,7 +86,7 @@ class SimulatedFlushReports(FlushReports):
     """Tells what is on disk in turns of the flusher, not in a thread."""
 
     def __init__(self, log: Log) -> None:
-        super().__init__(log.board.flushed_offset)
+        super().__init__(log.counters.flushed_offset)
         self._told: tuple[socket.socket, int] | None = None
 
     def start(self, sock: socket.socket) -> None:
@@ -118,7 +118,7 @@ class Slave(Actor):
         self._dial, self.flush_reports = SimulatedDial(self, connect), SimulatedFlushReports(log)
         self._receiver = (Receiver if settings.are_ours else RocketMqReceiver)(
             settings.of_slave(log.root, broker_id),
-            log.board,
+            log.counters,
             log.files,
             settings.client_limits,
             dial=self._dial,
@@ -214,21 +214,21 @@ class Keeper(Actor):
     def __init__(self, slave: Slave) -> None:
         super().__init__(slave.world)
         self._slave, self._log = slave, slave.log
-        self._allocator = Allocator(slave.log.board, slave.log.files)
+        self._allocator = Allocator(slave.log.counters, slave.log.files)
         self._seen = -1
 
     def look(self) -> None:
         """Work soon if another segment is asked for."""
-        asked = self._log.board.segment_request_offset.read()
+        asked = self._log.counters.segment_request_offset.read()
         if asked != self._seen:
             self._seen = asked
             self.wake(self.world.rng.randint(0, KEPT_WITHIN_MS))
 
     def turn(self) -> None:
         """Make the segments that are asked for."""
-        board, files = self._log.board, self._log.files
-        asked = board.segment_request_offset.read()
-        before = unused_before(board, files, asked)
+        counters, files = self._log.counters, self._log.files
+        asked = counters.segment_request_offset.read()
+        before = unused_before(counters, files, asked)
         if before is not None:
             self._log.expire(files.base_of(asked))
         while self._allocator.do_work(self.world.now_ms):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine.board import address_cursors
-from engine.board.cursors import HaSlotState
 from engine.protocol.ha.group_transfer import slave_identity
 from engine.protocol.ha.opening import ALL_THERE_IS
 from engine.protocol.ha.policy import PutPolicy
 from engine.protocol.ha.wire import CloseReason
+from engine.shared_memory import address_cursors
+from engine.shared_memory.cursors import HaSlotState
 from tests.simulation.limits import CALLERS_MAX
 from tests.simulation.logs import History, Log
 from tests.simulation.sender import Sending
@@ -216,7 +216,7 @@ class Referee:
         """Group transfer says how many are in step: as many as acknowledged enough, each host once."""
         end, most_bytes, names = master.log.end, master.settings.fallbehind_bytes_max, set()
         owners = {sending.words.slot: sending.link.owner for sending in master.sendings}
-        for words in master.log.board.ha:
+        for words in master.log.counters.ha:
             is_served, owner = words.state.read() == HaSlotState.TRANSFER, owners.get(words.slot)
             if not is_served or end - words.slave_ack_offset.read() >= most_bytes:
                 continue

@@ -1,6 +1,6 @@
 """Masters of one name in virtual time: promoted, frozen, woken, cut off, killed and started, in any order and at once.
 
-Each node decides by `engine.protocol.ha.reign` alone, as a broker does (`engine.remoting.desks.rivals`,
+Each node decides by `engine.protocol.ha.reign` alone, as a broker does (`engine.remoting.processors.rivals`,
 `engine.role_change`): it asks whom it reaches, in an answer's time, and does what the verdicts say. What the referee
 demands: while every node reaches every other one, at most one takes messages, but for a window after one woke up, was
 reached again, started, or was promoted; and in the end exactly one does, whose epoch is the newest of all.

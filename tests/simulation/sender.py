@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from engine.board.cursors import HaSlotState
 from engine.protocol.ha.hello import NONCE_BYTES, REPEATED
 from engine.protocol.ha.wire import REPORT_BYTES, CloseReason
 from engine.replication import replica_words
 from engine.replication.sender import PROOF_LOOK_MS, greeting_of, sender_of
+from engine.shared_memory.cursors import HaSlotState
 from tests.simulation.network import Connection
 from tests.simulation.plug import Plug
 from tests.simulation.world import Actor
@@ -24,10 +24,10 @@ class Sending(Actor):
     def __init__(self, master: Master, slot: int, link: Connection, report: bytes) -> None:
         super().__init__(master.world)
         self.master, self.link, now_ms = master, link, self.world.now_ms
-        config, board, rng = master.config, master.log.board, self.world.rng
-        self.words = board.ha[slot]
+        config, counters, rng = master.config, master.log.counters, self.world.rng
+        self.words = counters.ha[slot]
         self._places = [word.index for word in (self.words.state, self.words.slave_ack_offset, self.words.held_offset)]
-        self._sender = sender_of(config, board, slot, now_ms, is_told=False)
+        self._sender = sender_of(config, counters, slot, now_ms, is_told=False)
         self.connection = self._sender.connection
         self._writes_from_ms = now_ms + rng.choice((0, 0, 3, 6000))  # the other thread begins when it can
         self._plug = Plug(link.to_listener, link.to_caller, self)
@@ -36,7 +36,7 @@ class Sending(Actor):
         sock.setblocking(False)
         self._plug.deliver((REPEATED - 1) * REPORT_BYTES, whole=True)
         reports = report + replica_words.more_reports(sock, 0, patience_ms=0)
-        self._sender.meet(reports, greeting_of(config, board, rng.randbytes(NONCE_BYTES)), now_ms)
+        self._sender.meet(reports, greeting_of(config, counters, rng.randbytes(NONCE_BYTES)), now_ms)
         self.wake()
 
     def published(self) -> tuple[bool, int, int]:

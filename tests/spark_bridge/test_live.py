@@ -38,8 +38,8 @@ def pair(tmp_path: Path) -> Iterator[tuple[LocalBroker, LocalBroker]]:
 
 def await_slave(master: LocalBroker) -> None:
     """Until the master counts its slave as in sync."""
-    board = extent.require_running(master.store)
-    counters = Counters.attach(board.region_directory / COUNTERS_FILE, writable=True)
+    running = extent.require_running(master.store)
+    counters = Counters.attach(running.region_directory / COUNTERS_FILE, writable=True)
     assert waiting.await_change(counters.cursor("in_sync_slaves"), 0, TIMEOUT_MS) == 1
 
 

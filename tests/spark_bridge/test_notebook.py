@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.harness.conditions import await_that
 from tests.harness.notebooks import code_of, run, text_of
@@ -31,10 +31,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def await_dispatched(store: Path) -> None:
     """Streams see what is in the queues: until all of the log is."""
-    board = Board.attach(extent.require_running(store).region_directory)
-    end = board.max_physical_offset.read()
-    await_that(lambda: board.reput_from_offset.read() >= end, "all messages are in their queues")
-    board.counters.close()
+    counters = BrokerCounters.attach(extent.require_running(store).region_directory)
+    end = counters.max_physical_offset.read()
+    await_that(lambda: counters.reput_from_offset.read() >= end, "all messages are in their queues")
+    counters.region.close()
 
 
 def test_the_notebook_is_valid_and_only_one_of_its_cells_knows_the_format() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_bridge
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.harness.ha_node import wait_until
 from tests.interop import needs
@@ -34,8 +34,8 @@ def test_spark_counts_the_history_of_a_real_master_from_its_first_message_on(
                 sent += 1
         keys = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": f"127.0.0.1:{master.ha_port}", **SIZES}
         with LocalBroker(tmp_path / "s", maxMessageSize=16_384, **keys) as slave:
-            board = Board.attach(extent.require_running(slave.store).region_directory, writable=True)
-            wait_until(board.reput_from_offset, lambda reached: reached > last, 180_000)
+            counters = BrokerCounters.attach(extent.require_running(slave.store).region_directory, writable=True)
+            wait_until(counters.reput_from_offset, lambda reached: reached > last, 180_000)
             rows = spark_bridge.read(spark, str(slave.store), columns=["topic", "queueOffset"])
             rows = rows.where("topic = 'history'")
             assert rows.count() == sent

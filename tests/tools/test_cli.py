@@ -34,7 +34,7 @@ def test_help_names_every_command_without_importing_one() -> None:
 
 HEAVY = (  # what nothing needs that only reads a command line
     "asyncio concurrent.futures ctypes http logging lz4 multiprocessing numba numpy psutil pyarrow pyspark rich "
-    "secrets ssl starlette subprocess textual urllib.request uvicorn uvloop xml engine.board "
+    "secrets ssl starlette subprocess textual urllib.request uvicorn uvloop xml engine.shared_memory "
     "engine.remoting engine.settings"
 )
 EVERY_HELP = """

@@ -21,15 +21,15 @@ import pytest
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
-from engine.board.cursors import Board, BrokerState
-from engine.figures.client_status import FrontStatus
-from engine.figures.findings import NO_SLAVE, NOT_FINISHED, TLS_TEST_MODE
-from engine.figures.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus, ha_status
-from engine.figures.pair import COPY, NO_TABLES, TWO_MASTERS
-from engine.figures.problems import FILES_REMOVED, STUCK, TABLE, UNSERVED
-from engine.figures.status import ProcessStatus, PutStatus, Status
+from engine.monitoring.client_status import FrontStatus
+from engine.monitoring.findings import NO_SLAVE, NOT_FINISHED, TLS_TEST_MODE
+from engine.monitoring.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus, ha_status
+from engine.monitoring.pair import COPY, NO_TABLES, TWO_MASTERS
+from engine.monitoring.problems import FILES_REMOVED, STUCK, TABLE, UNSERVED
+from engine.monitoring.status import ProcessStatus, PutStatus, Status
 from engine.producer import Producer
 from engine.protocol.ha.wire import CloseReason, ReasonCode
+from engine.shared_memory.cursors import BrokerCounters, BrokerState
 from store.compat import LINES
 from store.reading import extent
 from store.reading.history import History
@@ -53,8 +53,10 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Line]]:
             producer.send("T", b"\xff\x00")
             for _ in range(40):  # more than all lines here consume: what they send is in its queue a moment later
                 producer.send("printed", b"before")
-        board = Board.attach(extent.require_running(broker.store).region_directory)
-        await_that(lambda: board.reput_from_offset.read() == board.max_physical_offset.read(), "all is dispatched")
+        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
+        await_that(
+            lambda: counters.reput_from_offset.read() == counters.max_physical_offset.read(), "all is dispatched"
+        )
         yield lines_on(broker, scratch)
 
 

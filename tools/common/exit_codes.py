@@ -30,6 +30,6 @@ EPILOG = f"{WELL_OR_NOT}. With --ready, 1 means: not serving; with --alive, 1 me
 
 def of_verdict(verdict: str, question: str = "well") -> ExitCode:
     """Return the exit code for a verdict (a name of `finding.Verdict`); `question`: well, ready or alive."""
-    from engine.figures.finding import WORST, Verdict  # not loaded to tell what a command is called
+    from engine.monitoring.finding import WORST, Verdict  # not loaded to tell what a command is called
 
     return ExitCode.FOUND if Verdict[verdict] > WORST[question] else ExitCode.WELL

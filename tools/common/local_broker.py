@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol
 
-from engine.board.cursors import FRONTS, Board
-from engine.figures.client_status import are_serving
+from engine.monitoring.client_status import are_serving
+from engine.shared_memory.cursors import FRONTS, BrokerCounters
 from ipc.errors import IpcError
 from ipc.module_names import named
 from store.errors import BrokerOutOfReach
@@ -155,12 +155,12 @@ class LocalBroker:
         if self._only:
             return True
         try:
-            board = Board.attach(broker.region_directory)
+            counters = BrokerCounters.attach(broker.region_directory)
         except (BrokerOutOfReach, IpcError):  # in a container of its own, say
             return True
-        deaths = (board.deaths[name].read() for name in (*FRONTS, "clients"))
-        is_ready = are_serving(board) or any(deaths)  # who dies may never serve: that is for a test to see
-        board.counters.close()
+        deaths = (counters.deaths[name].read() for name in (*FRONTS, "clients"))
+        is_ready = are_serving(counters) or any(deaths)  # who dies may never serve: that is for a test to see
+        counters.region.close()
         return is_ready
 
     def __exit__(

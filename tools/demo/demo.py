@@ -23,7 +23,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from engine.figures.status import snapshot
+from engine.monitoring.status import snapshot
 from spark_bridge import java_home
 from store.reading.comparison import compare
 from store.reading.log_reader import open_log

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.figures.client_status import client_findings, fronts_of, services_of
+from engine.monitoring.client_status import client_findings, fronts_of, services_of
 from tools.common.how_many import how_many
-from tools.doctor.node import Node, board_of
+from tools.doctor.node import Node, counters_of
 from tools.doctor.rows import Row, ok, unknown, wrong
 
 CHECK = "clients"
@@ -18,12 +18,12 @@ def rows(node: Node) -> list[Row]:
             return [unknown(CHECK, "it does not report this", f"`slipstream doctor STORE` on {node.host}")]
         waits_ms = node.runtime.get("sendThreadPoolQueueHeadWaitTimeMills", "0")
         return [ok(CHECK, f"{waiting} sends in flight, the oldest waits for {waits_ms} ms")]
-    board = board_of(node.running)
+    counters = counters_of(node.running)
     try:
-        findings = client_findings(board, str(node.store))
-        fronts, services = fronts_of(board), services_of(board)
+        findings = client_findings(counters, str(node.store))
+        fronts, services = fronts_of(counters), services_of(counters)
     finally:
-        board.counters.close()
+        counters.region.close()
     if findings:
         return [wrong(CHECK, one.reason, one.what, one.next_step) for one in findings]
     if not fronts:

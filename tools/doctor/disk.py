@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from engine.board.cursors import Board
-from engine.figures.problems import of_the_disk
+from engine.monitoring.problems import of_the_disk
 from engine.protocol.ha.wire import ReasonCode
 from engine.settings import tls_file
 from engine.settings.config import ConfigError
+from engine.shared_memory.cursors import BrokerCounters
 from store.files.segment_files import SegmentFiles
 from store.names import CONFIG
 from store.reading.history import History, held
 from tools.common.moments import time_text
-from tools.doctor.node import Node, board_of
+from tools.doctor.node import Node, counters_of
 from tools.doctor.rows import Code, Row, left_open, ok, unknown, wrong
 
 FILES_MAX = 1000  # looked at in one directory
@@ -29,18 +29,18 @@ def rows(node: Node) -> list[Row]:
     """Check room, files and history of a node."""
     if node.running is None:
         return [_room_there(node), _history_there(node), unknown("files", "its files are on another host", "ask there")]
-    board = board_of(node.running)
+    counters = counters_of(node.running)
     try:
-        return [*_room(node, board), _files(node, board), _history(node, board)]
+        return [*_room(node, counters), _files(node, counters), _history(node, counters)]
     finally:
-        board.counters.close()
+        counters.region.close()
 
 
-def _room(node: Node, board: Board) -> list[Row]:
+def _room(node: Node, counters: BrokerCounters) -> list[Row]:
     """Return the row on free space; none where something is wrong with it, which `group.own_rows` says."""
     usage = shutil.disk_usage(node.store or "/")
-    what = f"{usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}, used to {board.disk_used_percent.read()} %"
-    return [] if any(of_the_disk(board)) else [ok("disk", what)]
+    what = f"{usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}, used to {counters.disk_used_percent.read()} %"
+    return [] if any(of_the_disk(counters)) else [ok("disk", what)]
 
 
 def _room_there(node: Node) -> Row:
@@ -55,7 +55,7 @@ def _room_there(node: Node) -> Row:
     return ok("disk", f"used to {used:.0%}")
 
 
-def _files(node: Node, board: Board) -> Row:
+def _files(node: Node, counters: BrokerCounters) -> Row:
     """Whether others than its user and group may read or write what it keeps."""
     for secret in _secrets(node):
         with suppress(OSError):
@@ -63,7 +63,7 @@ def _files(node: Node, board: Board) -> Row:
                 what = f"every user of this host may read {secret}, which contains a secret"
                 return wrong("files", Code.PERMISSIONS, what, f"`chmod o-rwx {secret}`, and replace it")
     writable, readable = [], []
-    for path in _looked_at(node, board):
+    for path in _looked_at(node, counters):
         try:
             mode = path.stat().st_mode
         except OSError:
@@ -85,7 +85,7 @@ def _more(paths: list[Path]) -> str:
     return f" and {len(paths) - 1} more" if len(paths) > 1 else ""
 
 
-def _looked_at(node: Node, board: Board) -> Iterator[Path]:
+def _looked_at(node: Node, counters: BrokerCounters) -> Iterator[Path]:
     """Yield the paths that a look into the root shows: a directory that nobody enters guards all below it."""
     root, log = Path(node.store or "/"), Path(node.setting("storePathCommitLog"))
     closed = not root.stat().st_mode & (stat.S_IXOTH | stat.S_IROTH | stat.S_IWOTH)
@@ -95,9 +95,9 @@ def _looked_at(node: Node, board: Board) -> Iterator[Path]:
         if directory.is_dir():
             yield directory
             yield from sorted(directory.iterdir())[:FILES_MAX]
-    yield board.directory
-    if board.directory.stat().st_mode & stat.S_IXOTH:
-        yield from sorted(board.directory.iterdir())[:FILES_MAX]
+    yield counters.directory
+    if counters.directory.stat().st_mode & stat.S_IXOTH:
+        yield from sorted(counters.directory.iterdir())[:FILES_MAX]
 
 
 def _secrets(node: Node) -> Iterator[Path]:
@@ -111,9 +111,9 @@ def _secrets(node: Node) -> Iterator[Path]:
                 yield from (own.key for own in (said.server_own, said.client_own) if own is not None)
 
 
-def _history(node: Node, board: Board) -> Row:
+def _history(node: Node, counters: BrokerCounters) -> Row:
     files = SegmentFiles(Path(node.setting("storePathCommitLog")), int(node.setting("mappedFileSizeCommitLog")))
-    return ok("history", _since(held(files, board.min_physical_offset.read(), board.max_physical_offset.read())))
+    return ok("history", _since(held(files, counters.min_physical_offset.read(), counters.max_physical_offset.read())))
 
 
 def _history_there(node: Node) -> Row:

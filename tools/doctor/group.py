@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from engine.figures.finding import Finding, Verdict
-from engine.figures.ha_status import ConnectionStatus, ha_status
+from engine.monitoring.finding import Finding, Verdict
+from engine.monitoring.ha_status import ConnectionStatus, ha_status
 from engine.protocol.ha.wire import ReasonCode
 from store.reading.history import History
 from tools.admin.client import Member

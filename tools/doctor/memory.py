@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from engine.board.region_directory.leftovers import Leftover, leftovers
+from engine.shared_memory.region_directory.leftovers import Leftover, leftovers
 from store.files import pointer
 from tools.doctor import sessions
 from tools.doctor.node import Node

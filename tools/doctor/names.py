@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from engine.errors import EngineError
-from engine.figures.problems import TABLE
+from engine.monitoring.problems import TABLE
 from engine.protocol.ha.wire import ReasonCode
 from engine.protocol.naming.live_settings import SET_ASIDE
 from engine.protocol.remoting.codes import RequestCode

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import psutil
 
-from engine.board.addresses import host_and_port
-from engine.board.cursors import Board
 from engine.errors import EngineError
 from engine.protocol.broker.log_requests import Extent
 from engine.remoting.peers.log_peer import NotOurs, asked_extent
 from engine.remoting.sockets.client import RemotingClient
+from engine.shared_memory.addresses import host_and_port
+from engine.shared_memory.cursors import BrokerCounters
 from store.errors import StoreError
 from store.reading.extent import Running
 from tools.admin.client import AdminClient
@@ -93,12 +93,12 @@ def of_store(running: Running, asking: Asking) -> Node:
     """The broker that runs on a store of this host. Raises RegionMissing, BrokerOutOfReach."""
     counters = running.counters()
     try:
-        board_port = counters.cursor("listen_port").read()
+        listen_port = counters.cursor("listen_port").read()
     finally:
         counters.close()
     named = str(running.settings["storeHost"])
     listening = sockets()
-    port = board_port or int(named.rpartition(":")[2])
+    port = listen_port or int(named.rpartition(":")[2])
     at = listening.get(port, [])
     host = LOOPBACK if set(at) & set(EVERYWHERE) else at[0] if at else named.rpartition(":")[0].strip("[]")
     return _asked(Node(str(running.store_root), host_and_port(host, port), running, listening), asking)
@@ -121,9 +121,9 @@ def sockets() -> dict[int, list[str]]:
     return {port: sorted(set(hosts)) for port, hosts in by_port.items()}
 
 
-def board_of(running: Running) -> Board:
+def counters_of(running: Running) -> BrokerCounters:
     """Return the broker's counters. Raises RegionMissing, BrokerOutOfReach."""
-    return Board.attach(running.region_directory)
+    return BrokerCounters.attach(running.region_directory)
 
 
 def _asked(node: Node, asking: Asking) -> Node:

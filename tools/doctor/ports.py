@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from engine.net.listeners import is_loopback
 from engine.protocol.ha.wire import ReasonCode
-from tools.doctor.node import EVERYWHERE, Node, board_of
+from tools.doctor.node import EVERYWHERE, Node, counters_of
 from tools.doctor.rows import Row, left_open, ok, unknown, wrong
 
 PORT_OF_TABLES = 2  # how far below listenPort slaves ask for tables
@@ -49,11 +49,11 @@ def _ports(node: Node) -> list[Port]:
 def _live_ports(node: Node) -> tuple[int | None, int | None]:
     """HA and metrics; None where that is not known."""
     if node.running is not None:
-        board = board_of(node.running)
+        counters = counters_of(node.running)
         try:
-            return board.ha_listen_port.read(), board.metrics_port.read()
+            return counters.ha_listen_port.read(), counters.metrics_port.read()
         finally:
-            board.counters.close()
+            counters.region.close()
     text = node.extent.ha_address.rpartition(":")[2] if node.extent else node.setting("haListenPort")
     return int(text) if text.isdecimal() and int(text) < 1 << 16 else None, None
 

@@ -33,7 +33,7 @@ def sidecar(
         return _say(store, _drop(store, segments), as_json)
     from spark_bridge.columnar import rounds
 
-    sealed = rounds.sealed(store)
+    sealed = rounds.sealed_segments(store)
     if unknown := sorted(set(segments) - set(sealed.bases)):
         raise click.UsageError(f"--segment {unknown[0]}: no sealed segment of this log begins there")
     work = _check if is_check else _build

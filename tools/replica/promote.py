@@ -12,14 +12,14 @@ from typing import Any
 
 import click
 
-from engine.board.addresses import host_and_port, split
-from engine.board.cursors import Board, BrokerState, Reign
-from engine.board.failures import is_unreadable
-from engine.board.region_directory import role_request
-from engine.board.region_directory.role_request import ROLE_SIGNAL, RoleRequest
-from engine.figures.pair import divergence_line, tables_missing_seconds, tables_text
+from engine.monitoring.pair import divergence_line, tables_missing_seconds, tables_text
 from engine.protocol.ha.client import HaClientState
 from engine.remoting.peers.fencing import Master
+from engine.shared_memory.addresses import host_and_port, split
+from engine.shared_memory.cursors import BrokerCounters, BrokerState, Reign
+from engine.shared_memory.failures import is_unreadable
+from engine.shared_memory.region_directory import role_request
+from engine.shared_memory.region_directory.role_request import ROLE_SIGNAL, RoleRequest
 from ipc.errors import IpcError
 from ipc.process import is_alive, namespace
 from store.errors import StoreError, StoreLocked
@@ -46,9 +46,9 @@ def promote(store: Path, force: bool, switch: bool, master: str | None, timeout:
     broker = running(store)
     if broker is None:
         return _promote_stopped(directory, force, master, as_json)
-    with _alone(store, broker), closing(Board.attach(broker.region_directory).counters) as counters:
-        slave = Slave(store, broker, Board(counters))
-        _require_slave(store, broker, slave.board)
+    with _alone(store, broker), closing(BrokerCounters.attach(broker.region_directory).region) as region:
+        slave = Slave(store, broker, BrokerCounters(region))
+        _require_slave(store, broker, slave.counters)
         old = succession.master_of(slave, master)
         epoch = max(old.extent.next_epoch, epochs.read(store).next_epoch) if old else 0
         if switch:
@@ -56,7 +56,7 @@ def promote(store: Path, force: bool, switch: bool, master: str | None, timeout:
         elif not force:
             succession.refuse_beside_master(slave, master)
         fences = slave.can_ask and slave.said_remoting is not None
-        if (seconds := tables_missing_seconds(slave.board)) is not None:
+        if (seconds := tables_missing_seconds(slave.counters)) is not None:
             click.echo(tables_text(seconds), err=True)
         wanted = RoleRequest(to_master=True, tables_from=old.address if old else "", epoch=epoch)
         now = _ask(broker, wanted, store, until, lambda role: role != SLAVE)
@@ -147,10 +147,10 @@ def _say(schema: str, fields: dict[str, Any], lines: list[str], as_json: bool) -
         click.echo(line)
 
 
-def _require_slave(store: Path, broker: Running, board: Board) -> None:
+def _require_slave(store: Path, broker: Running, counters: BrokerCounters) -> None:
     if broker.settings["brokerRole"] != SLAVE:
         raise RoleRefused(store, "this broker is already a master", "check the others: `slipstream ha status STORE`")
-    if is_unreadable(board) or board.flush_errno.read():
+    if is_unreadable(counters) or counters.flush_errno.read():
         why = "its log is incomplete: it cannot read what it received, or cannot flush it to disk"
         raise RoleRefused(store, why, f"`slipstream status {store}` says what is wrong")
 
@@ -183,16 +183,19 @@ def demote(store: Path, master: str | None, timeout: float, as_json: bool) -> in
 def _divergence_told(store: Path, broker: Running) -> str | None:
     """Wait for the first word of its master: what to type where the logs have parted, None where they have not."""
     until = time.monotonic() + FOLLOW_SECONDS
-    board = Board.attach(broker.region_directory)
+    counters = BrokerCounters.attach(broker.region_directory)
     try:
         while time.monotonic() < until:
             if (parted := divergence.read(store)) is not None:
                 return divergence_line(str(store), parted)
-            if board.ha_client.state.read() == HaClientState.TRANSFER and board.ha_client.transferred_bytes.read():
+            if (
+                counters.ha_client.state.read() == HaClientState.TRANSFER
+                and counters.ha_client.transferred_bytes.read()
+            ):
                 break
             time.sleep(LOOK_SECONDS)
     finally:
-        board.counters.close()
+        counters.region.close()
     return None
 
 
@@ -241,10 +244,10 @@ def _refuse_outrun(store: Path) -> None:
 
 def _serves(broker: Running) -> bool:
     try:
-        board = Board.attach(broker.region_directory)
+        counters = BrokerCounters.attach(broker.region_directory)
     except (IpcError, StoreError):
         return False
     try:
-        return board.broker_state.read() == BrokerState.RUNNING and board.reign.read() != Reign.ASKS
+        return counters.broker_state.read() == BrokerState.RUNNING and counters.reign.read() != Reign.ASKS
     finally:
-        board.counters.close()
+        counters.region.close()

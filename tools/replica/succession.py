@@ -7,10 +7,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.board import address_cursors
-from engine.board.addresses import NOWHERE, host_and_port, split
-from engine.board.cursors import Board
-from engine.board.region_directory import role_request
 from engine.errors import EngineError
 from engine.protocol.broker.log_requests import Extent, Wanted, digests_fields, digests_of, standing_of
 from engine.protocol.ha import reign
@@ -22,6 +18,10 @@ from engine.remoting.peers.fencing import Circle, Master, OwnLog
 from engine.remoting.peers.log_peer import NotOurs, asked_extent
 from engine.remoting.sockets.client import RemotingClient
 from engine.replication.ha_facts import secret_in
+from engine.shared_memory import address_cursors
+from engine.shared_memory.addresses import NOWHERE, host_and_port, split
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.region_directory import role_request
 from ipc.clock import monotonic_ms
 from store.errors import StoreError
 from store.files.segment_files import SegmentFiles
@@ -53,7 +53,7 @@ class Slave(NamedTuple):
 
     store: Path
     broker: Running
-    board: Board
+    counters: BrokerCounters
 
     @property
     def can_ask(self) -> bool:
@@ -64,7 +64,7 @@ class Slave(NamedTuple):
     @property
     def said_remoting(self) -> str | None:
         """Return where its master answers, as that said when connected; None: RocketMQ's, or of an earlier version."""
-        text = address_cursors.text_of(self.board.ha_client.remoting)
+        text = address_cursors.text_of(self.counters.ha_client.remoting)
         return None if text == NOWHERE else text
 
     def circle(self) -> Circle:
@@ -78,14 +78,14 @@ class Slave(NamedTuple):
 
     def _beside_ha(self) -> str | None:
         """The port below the one that its log came from: an earlier version's listenPort, unless it is set apart."""
-        host, port = split(address_cursors.text_of(self.board.ha_client.master_address) or ":")
+        host, port = split(address_cursors.text_of(self.counters.ha_client.master_address) or ":")
         return host_and_port(host, int(port) - 1) if host and port.isdecimal() and int(port) > 1 else None
 
     def log(self) -> OwnLog:
         """Return this broker's log, as it is now."""
-        settings, board = self.broker.settings, self.board
+        settings, counters = self.broker.settings, self.counters
         files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))
-        return OwnLog(files, reign.Extent(board.min_physical_offset.read(), board.max_physical_offset.read()))
+        return OwnLog(files, reign.Extent(counters.min_physical_offset.read(), counters.max_physical_offset.read()))
 
     def standing(self) -> Standing:
         """Return the claim that this slave would make as a master."""
@@ -111,12 +111,12 @@ def refuse_beside_master(slave: Slave, given: str | None) -> None:
     circle = slave.circle()._replace(peers=tuple(filter(None, (given, *slave.circle().peers))))
     while True:
         living = [one.address for one in fencing.others(circle) if one.extent.is_master]
-        if not living and not _sends(slave.board):
+        if not living and not _sends(slave.counters):
             return
         if time.monotonic() >= until:
             break
         time.sleep(LOOK_SECONDS)
-    who = living[0] if living else address_cursors.text_of(slave.board.ha_client.master_address)
+    who = living[0] if living else address_cursors.text_of(slave.counters.ha_client.master_address)
     remedy = (
         f"make it step down without loss: `slipstream promote {store} --switch` (a Slipstream master that allows this"
         " host by adminAllowList); or stop it first; or --force, if nothing will write there again"
@@ -124,9 +124,9 @@ def refuse_beside_master(slave: Slave, given: str | None) -> None:
     raise RoleRefused(store, f"its master {who} is running, and both would accept messages", remedy)
 
 
-def _sends(board: Board) -> bool:
+def _sends(counters: BrokerCounters) -> bool:
     """Whether somebody sends us a log: it was heard of late, and its HA port still takes connections."""
-    words = board.ha_client
+    words = counters.ha_client
     is_late = monotonic_ms() - words.last_read_ms.read() >= ALIVE_MS
     if words.state.read() != HaClientState.TRANSFER or is_late:
         return False
@@ -149,16 +149,16 @@ def switch(slave: Slave, old: Master | None, epoch: int, until: float) -> None:
     if old.extent.is_master:
         require_same_history(slave, old)
         successor = {"epoch": str(epoch), "broker": own.identity, "master": own.ha_address}
-        claiming = role_request.claiming(slave.board.directory, epoch, STEP_DOWN_SECONDS)
+        claiming = role_request.claiming(slave.counters.directory, epoch, STEP_DOWN_SECONDS)
         with claiming, RemotingClient(old.address, STEP_DOWN_SECONDS, tls_of()) as client:
             client.ask(RequestCode.STEP_DOWN, successor)
     extent = _await_extent(store, old.address, until)
     if extent.yields_to not in ("", own.identity) or (not old.extent.is_master and extent.yields_to != own.identity):
         whom = f"it is stepping down for {extent.yields_to}" if extent.yields_to else "it is no longer a master"
         raise RoleRefused(store, f"{old.address}: {whom}", "check who is the master: `slipstream ha status STORE`")
-    while slave.board.max_physical_offset.read() < extent.max_offset:
+    while slave.counters.max_physical_offset.read() < extent.max_offset:
         if time.monotonic() > until:
-            end = slave.board.max_physical_offset.read()
+            end = slave.counters.max_physical_offset.read()
             why = f"it has the log up to {end} of {extent.max_offset}, and the time is over"
             raise RoleRefused(store, why, f"nothing is lost; run `slipstream promote {store} --switch` again")
         time.sleep(LOOK_SECONDS)

@@ -16,7 +16,6 @@ from typing import Any
 
 import uvloop
 
-from engine.board import addresses
 from engine.net import log_lines
 from engine.net.tls import ServerTls
 from engine.protocol.access.rights import Rules
@@ -28,6 +27,7 @@ from engine.settings import name_server_keys
 from engine.settings.config import ConfigError
 from engine.settings.log_settings import LogSettings, level_text
 from engine.settings.read_again import outcome, tell_warnings
+from engine.shared_memory import addresses
 from ipc.stop_signals import has_terminal, stop_signals
 from store.files import set_aside
 from store.tables import json_files, mending

@@ -265,14 +265,14 @@ def _send(sending: Sending, lines: Lines, some: list[bytes], tally: Tally) -> No
 
 
 def _master_of(running: Running) -> str:
-    from engine.board import address_cursors
-    from engine.board.cursors import Board
+    from engine.shared_memory import address_cursors
+    from engine.shared_memory.cursors import BrokerCounters
 
-    board = Board.attach(running.region_directory)
+    counters = BrokerCounters.attach(running.region_directory)
     try:
-        return address_cursors.text_of(board.ha_client.master_address)
+        return address_cursors.text_of(counters.ha_client.master_address)
     finally:
-        board.counters.close()
+        counters.region.close()
 
 
 def _inputs(files: tuple[str, ...]) -> Iterator[tuple[int, str]]:

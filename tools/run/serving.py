@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
-from engine.board.cursors import Board
-from engine.figures.client_status import are_serving, client_findings
-from engine.figures.finding import WORST, Verdict
-from engine.figures.ha_status import HaStatus, of_running
+from engine.monitoring.client_status import are_serving, client_findings
+from engine.monitoring.finding import WORST, Verdict
+from engine.monitoring.ha_status import HaStatus, of_running
 from engine.protocol.ha.wire import ReasonCode
+from engine.shared_memory.cursors import BrokerCounters
 from ipc.errors import RegionMissing
 from store.errors import NoBroker, NotAStore
 from store.notes import starting
@@ -72,20 +72,20 @@ def _looked_at(store: str, pid: int) -> HaStatus | None:
         running = extent.require_running(store)
         if pid not in (0, running.pid):
             return None
-        board = Board.attach(running.region_directory)
+        counters = BrokerCounters.attach(running.region_directory)
     except (NoBroker, NotAStore, RegionMissing):
         return None
     try:
-        if not are_serving(board):
+        if not are_serving(counters):
             return None
-        for one in client_findings(board, store):
+        for one in client_findings(counters, store):
             if one.reason == ReasonCode.NO_LISTENER:
                 raise NotServed(f"{store}: {one.what}; {one.next_step}")
-        return of_running(running, board, store)
+        return of_running(running, counters, store)
     except RegionMissing:
         return None
     finally:
-        board.counters.close()
+        counters.region.close()
 
 
 def _is_as(status: HaStatus, wanted: str) -> bool:

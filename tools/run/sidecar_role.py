@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.board.cursors import Board
 from engine.protocol.store.retention import DiskState
 from engine.role import stop_alarm
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import descriptors, waiting
 from store.files.segment_files import SegmentFiles
 
@@ -54,29 +54,31 @@ class Sidecar:
 
     name = "sidecar"
 
-    def __init__(self, board: Board, keeper: Keeper, cpu_ns: Callable[[], int] = time.process_time_ns) -> None:
-        self._board, self._keeper, self._cpu_ns = board, keeper, cpu_ns
+    def __init__(
+        self, counters: BrokerCounters, keeper: Keeper, cpu_ns: Callable[[], int] = time.process_time_ns
+    ) -> None:
+        self._counters, self._keeper, self._cpu_ns = counters, keeper, cpu_ns
         self._request = 0
         self._growth = Growth()
         self._rest_until_ms = self._now_ms = 0.0
 
     def do_work(self, now_ms: int) -> int:
         """A step; 0 when all is done, while it rests or the disk is nearly full, and once the broker stops."""
-        board = self._board
-        self._request, self._now_ms = board.segment_request_offset.read(), now_ms
-        end = board.max_physical_offset.read()
+        counters = self._counters
+        self._request, self._now_ms = counters.segment_request_offset.read(), now_ms
+        end = counters.max_physical_offset.read()
         is_busy = self._growth.bytes_a_second(end, now_ms) > BUSY_BYTES_A_SECOND
         if now_ms < self._rest_until_ms:
             return 0
         if descriptors.await_readable(stop_alarm(), timeout_ms=0):
             return 0
-        if board.disk_state.read() != DiskState.NORMAL:
+        if counters.disk_state.read() != DiskState.NORMAL:
             self._keeper.close()  # what was begun takes room, too
-            waiting.note(board.sidecar.waits_for, errno.ENOSPC)
+            waiting.note(counters.sidecar.waits_for, errno.ENOSPC)
             return 0
-        end = min(end, board.flushed_offset.read())  # a power cut takes no more than that
+        end = min(end, counters.flushed_offset.read())  # a power cut takes no more than that
         began_ns = self._cpu_ns()
-        moved = self._keeper.step(board.min_physical_offset.read(), end, now_ms)
+        moved = self._keeper.step(counters.min_physical_offset.read(), end, now_ms)
         if is_busy:
             self._rest_until_ms = now_ms + RESTS_BUSY * (self._cpu_ns() - began_ns) / 1e6
         self._publish()
@@ -86,14 +88,14 @@ class Sidecar:
         """Sleep until the log goes on in another segment, or the rest is over."""
         rest_ms = self._rest_until_ms - self._now_ms
         timeout_ms = min(timeout_ms, max(1, math.ceil(rest_ms)) if rest_ms > 0 else IDLE_MS_MAX)
-        waiting.await_change(self._board.segment_request_offset, self._request, timeout_ms)
+        waiting.await_change(self._counters.segment_request_offset, self._request, timeout_ms)
 
     def close(self) -> None:
         """Close the keeper, which removes what is half done."""
         self._keeper.close()
 
     def _publish(self) -> None:
-        words, keeper = self._board.sidecar, self._keeper
+        words, keeper = self._counters.sidecar, self._keeper
         for word, value in (
             (words.done_offset, keeper.done_offset), (words.built, keeper.built), (words.refused, keeper.refused),
             (words.waits_for, keeper.waits_for),
@@ -101,7 +103,7 @@ class Sidecar:
             waiting.note(word, value)
 
 
-def opened(config: BrokerConfig, board: Board) -> Sidecar:
+def opened(config: BrokerConfig, counters: BrokerCounters) -> Sidecar:
     """The role, in its own process, which yields to all others from here on."""
     yield_to_others()
     import pyarrow as pa
@@ -111,7 +113,7 @@ def opened(config: BrokerConfig, board: Board) -> Sidecar:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
-    return Sidecar(board, Keeper(config.store_path_root_dir, files))
+    return Sidecar(counters, Keeper(config.store_path_root_dir, files))
 
 
 def yield_to_others() -> None:

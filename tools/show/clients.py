@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from engine.board.cursors import Board
 from engine.net.printable import printable
 from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.sockets.client import RemotingClient
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from store.tables import fastjson
 from tools.common import watch as screen
@@ -28,15 +28,15 @@ def overview(store: str, group: str | None = None) -> Json:
     Raises NoBroker, PeerRefused.
     """
     running = extent.require_running(store)
-    board = Board.attach(running.region_directory)
+    counters = BrokerCounters.attach(running.region_directory)
     try:
         fronts = [
             {"connections": one.connections.read(), "pullsHeld": one.pulls_held.read(), "pulls": one.pulls.read(),
              "sends": one.sends.read(), "sendsInFlight": one.sends_in_flight.read()}
-            for one in board.fronts[: int(running.settings.get("frontProcesses", 1))]
+            for one in counters.fronts[: int(running.settings.get("frontProcesses", 1))]
         ]  # fmt: skip
     finally:
-        board.counters.close()
+        counters.region.close()
     with RemotingClient(str(running.settings["storeHost"]), ANSWER_SECONDS, tls_of()) as client:
         answer = client.ask(RequestCode.GET_CLIENTS, {"group": group} if group is not None else {})
     said: Json = fastjson.loads(answer.body, "the broker's clients")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.figures.ha_status import ha_status
+from engine.monitoring.ha_status import ha_status
 from tools.common import exit_codes
 from tools.common import watch as screen
 from tools.show.ha_tables import status_view

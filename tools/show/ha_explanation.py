@@ -36,13 +36,13 @@ def _of_file(file: str) -> Explanation:
 
 
 def _of_broker(running: Running) -> Explanation:
-    from engine.board.cursors import Board  # with numpy, which a file does not need
+    from engine.shared_memory.cursors import BrokerCounters  # with numpy, which a file does not need
 
-    board = Board.attach(running.region_directory)
+    counters = BrokerCounters.attach(running.region_directory)
     try:
-        return explanation_of(replication.of_running(running.settings), board.in_sync_slaves.read())
+        return explanation_of(replication.of_running(running.settings), counters.in_sync_slaves.read())
     finally:
-        board.counters.close()
+        counters.region.close()
 
 
 def _show(explanation: Explanation) -> None:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from engine.figures.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus
+from engine.monitoring.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus
 from engine.protocol.ha.explanation import Explanation, Row
 from engine.protocol.ha.wire import CODES, CloseReason, ReasonCode
 from tools.show.history import history_text

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from engine.figures import store_stats
-from engine.figures.store_stats import LatencyStats, StoreStats
+from engine.monitoring import store_stats
+from engine.monitoring.store_stats import LatencyStats, StoreStats
 from engine.protocol.store.put_rates import runtime_text
 from tools.common import watch as screen
 from tools.show.table import table_of

@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from engine.figures.ha_status import ConnectionStatus
-from engine.figures.status import TURNING, ProcessStatus, PutStatus, Status, snapshot
+from engine.monitoring.ha_status import ConnectionStatus
+from engine.monitoring.status import TURNING, ProcessStatus, PutStatus, Status, snapshot
 from engine.net.printable import printable
 from engine.protocol.ha.wire import ReasonCode
 from tools.common import exit_codes

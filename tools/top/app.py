@@ -16,7 +16,7 @@ from textual.containers import Container
 from textual.events import Resize
 from textual.widgets import Input, Static
 
-from engine.figures.live.broker import LiveBroker, Look
+from engine.monitoring.live.broker import LiveBroker, Look
 from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.sockets.client import RemotingClient
 from ipc.clock import monotonic_ms

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from engine.figures.live.broker import LiveBroker, Look
-from engine.figures.live.groups import GroupFigures, QueueLag
-from engine.figures.live.queues import TopicFigures
-from engine.figures.live.rings import RingFigures
-from engine.figures.live.roles import RoleFigures
+from engine.monitoring.live.broker import LiveBroker, Look
+from engine.monitoring.live.groups import GroupFigures, QueueLag
+from engine.monitoring.live.queues import TopicFigures
+from engine.monitoring.live.rings import RingFigures
+from engine.monitoring.live.roles import RoleFigures
 from tools.common.how_many import how_many
 from tools.show.ha_tables import ROWS, bytes_text, seconds_text
 from tools.top.drawing import Glyphs, curve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from engine.figures.live.broker import Look
+from engine.monitoring.live.broker import Look
 from tools.show.ha_tables import bytes_text, seconds_text
 from tools.show.stats import duration
 from tools.top.drawing import Glyphs, curve, fitted, line_of

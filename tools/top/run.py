@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from engine.figures.live.broker import LiveBroker, Look
+from engine.monitoring.live.broker import LiveBroker, Look
 from ipc.clock import monotonic_ms
 from tools.common import watch
 from tools.top.drawing import Glyphs, glyphs_for

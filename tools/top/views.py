@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from engine.figures.ha_status import ConnectionStatus
-from engine.figures.live.broker import Look
-from engine.figures.live.queues import TopicFigures
+from engine.monitoring.ha_status import ConnectionStatus
+from engine.monitoring.live.broker import Look
+from engine.monitoring.live.queues import TopicFigures
 from engine.protocol.ha.wire import ReasonCode
 from tools.common.how_many import how_many
 from tools.show.ha_tables import bytes_text, seconds_text

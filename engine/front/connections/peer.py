@@ -40,9 +40,10 @@ class PeerHost(Protocol):
         """Whether a connection may go on that begins with this byte."""
 
     def take_compiled(self, peer: Peer, at: int, end: int) -> int:
-        """Answer the usual frames of the buffer from `at` to `end`.
+        """Answer the fast frames of the buffer from `at` to `end`.
 
-        Return where the first one begins that is not usual, or not whole. Called for peers with a `slot`, or that pull.
+        Return where the first one begins that leaves the fast path, or is not whole. Called for peers with a `slot`, or
+        that pull.
         """
 
     def received(self, peer: Peer, data: memoryview, start: int, length: int) -> None:
@@ -74,9 +75,9 @@ class Peer(asyncio.BufferedProtocol):
         self._host, self.connection, self.number = host, connection, connection.number
         self.address, self.is_fast, self.is_tls = address, is_fast, is_tls
         self.is_announced = False  # to the clients role
-        self.slot = -1  # where compiled code knows it; it takes what is usual first
-        self.pulls = False  # whether they may be usual
-        self.is_pulling = False  # whether a pull was the last usual thing
+        self.slot = -1  # where compiled code knows it; it takes what it can first
+        self.pulls = False  # whether they may take the fast path
+        self.is_pulling = False  # whether a pull was what compiled code answered last
         self.heartbeat = b""  # its last whole one, as it came
         self.goodbyes: list[bytes] = []  # of groups of it, since then
         self.frame_since: float | None = None  # when a frame began that is not whole yet

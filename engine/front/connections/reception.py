@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Callable
 
-from engine.board.cursors import TlsOutcome
 from engine.front.connections.peer import Peer, PeerHost
 from engine.net.listeners import listen
 from engine.net.log_lines import Seldom
@@ -23,6 +22,7 @@ from engine.protocol.access.rights import CONNECT_KEY, Rules
 from engine.remoting.sockets.acceptor import Acceptor
 from engine.remoting.sockets.connections import Bounds, Connections, allowed_connections
 from engine.remoting.sockets.opening import Arrival, Opening
+from engine.shared_memory.cursors import TlsOutcome
 from store.message.host import Host
 
 log = logging.getLogger("slipstream.remoting")

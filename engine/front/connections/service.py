@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engine.board.cursors import Board, FrontCursors
 from engine.front.connections.front_counts import FrontCounts
 from engine.front.connections.peer import Peer
 from engine.front.connections.relay import Relay
@@ -20,6 +19,7 @@ from engine.front.connections.tables import Tables
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand, encode
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters, FrontCursors
 from store.compat import Line, line_of
 from store.put.events import MovedOffset
 
@@ -31,7 +31,7 @@ class FrontContext:
     """Settings, tables and links that all services of one front share."""
 
     config: BrokerConfig
-    board: Board
+    counters: BrokerCounters
     words: FrontCursors
     loop: asyncio.AbstractEventLoop
     tables: Tables

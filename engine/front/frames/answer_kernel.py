@@ -1,4 +1,4 @@
-"""Answers to usual sends, compiled: whose puts are done by now, and their frames, one connection's behind each other.
+"""Answers to fast sends, compiled: whose puts are done by now, and their frames, one connection's behind each other.
 
 Implements: SendMessageProcessor.handlePutMessageResult for what was stored (spec: remoting, 7)
 The pipeline says what is answered (`engine.producer.pipeline_kernel`). A form (`engine.front.frames.answer_forms`) says

@@ -1,4 +1,4 @@
-"""A request's header, compiled: both forms, as RocketMQ's clients write them; anything else is unusual.
+"""A request's header, compiled: both forms, as RocketMQ's clients write them; anything else leaves the fast path.
 
 Implements: RemotingCommand.headerDecode (spec: remoting, 1 frame, 2 command fields)
 Nothing is decided here by a length that a client names before it is compared with what is there. What is taken says to
@@ -317,7 +317,7 @@ def _read_binary(data: Bytes, at: int, end: int, fields: Fields, header: Words, 
 
 @bare_kernel
 def read_fields(data: Bytes, at: int, end: int, is_json: bool, fields: Fields, header: Words, text: Bytes) -> bool:
-    """The header at data[at:end] into `header`, its text into `text`; False where it is unusual."""
+    """The header at data[at:end] into `header`, its text into `text`; False where it leaves the fast path."""
     for k in range(HeaderWord.FIELDS):
         header[k] = 0
     for k in range(fields.form[FormWord.FIELDS]):

@@ -41,7 +41,7 @@ class SendTopics:
             self.words[row + TopicWord.QUEUES] = 0
 
     def learn(self, topic: str, queues: int, queue_id: int, slot: int) -> None:
-        """A usual topic takes sends to queues below `queues`; one of them has that slot."""
+        """A topic on the fast path takes sends to queues below `queues`; one of them has that slot."""
         name = topic.encode()
         if not 0 <= queue_id < queues <= QUEUES_MAX or not 0 < len(name) <= MAX_TOPIC_BYTES or slot < 0:
             return

@@ -1,4 +1,4 @@
-"""Words that compiled sends and Python share: what a frame says, what is under way, why one is unusual."""
+"""Words that compiled sends and Python share: what a frame says, what is under way, why one leaves the fast path."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from enum import IntEnum
 from engine.front.frames.header_kernel import FIELD_WORDS, HeaderWord
 
 FIELDS = 14  # of a send request that are looked at, in the order of SendMessageRequestHeaderV2's letters
-PROPERTIES_MAX = 32  # of one message; more is unusual
+PROPERTIES_MAX = 32  # of one message; more leave the fast path
 PROPERTY_WORDS = 4
-RECORDS_MAX = 64  # of a batch; more is unusual
-UNIQUE_KEY_BYTES = 64  # of the longest that is usual
+RECORDS_MAX = 64  # of a batch; more leave the fast path
+UNIQUE_KEY_BYTES = 64  # of the longest on the fast path
 SLOT_UNKNOWN = -1
 
 
@@ -72,7 +72,7 @@ OWN_MAX = 3  # CLUSTER; 5.x: MSG_REGION and TRACE_ON before it
 RULES_WORDS = RulesWord.OWN_FIRST + OWN_MAX * PROPERTY_WORDS
 
 
-class Unusual(IntEnum):
+class Fallback(IntEnum):
     """Reasons why the compiled way does not take a frame. They are negative; nothing was changed."""
 
     HEADER = -1  # not as Java writes it
@@ -133,7 +133,7 @@ class BlockWord(IntEnum):
     OWN_TEXT_AT = 41
     OWN_TEXT_BYTES = 42
     RECORD_BYTES_MAX = 43
-    REASON = 44  # why the last call ended: 0, no whole frame is left; else Unusual
+    REASON = 44  # why the last call ended: 0, no whole frame is left; else Fallback
     TAKEN = 45  # messages that the last call took
     PEER_PUTS_MAX = 46
     PEER_BYTES_MAX = 47
@@ -159,7 +159,7 @@ class BlockWord(IntEnum):
 
 
 class TopicWord(IntEnum):
-    """A row of the table of topics. Without a name it is free; without queues its topic is not usual."""
+    """A row of the table of topics. Without a name it is free; without queues its sends leave the fast path."""
 
     NAME_AT = 0
     NAME_BYTES = 1

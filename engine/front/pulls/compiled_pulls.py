@@ -1,7 +1,7 @@
 """The compiled way of pulls: what the kernels stand on, what is learned of pulls that Python served, held and counted.
 
-Implements: the usual case of PullMessageProcessor, which checks each pull anew (spec: remoting, 7)
-Whatever is not usual goes through `engine.front.pulls.pulls`. What is known of a topic or a group is forgotten when it
+Implements: the fast path of PullMessageProcessor, which checks each pull anew (spec: remoting, 7)
+Whatever leaves it goes through `engine.front.pulls.pulls`. What is known of a topic or a group is forgotten when it
 changes.
 """
 
@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.board.cursors import Board
-from engine.board.queue_ends import NO_SLOT
 from engine.front.connections.peer import Peer
 from engine.front.connections.tables import FORBIDDEN, GROUPS, RESETS, SUBSCRIPTIONS, TOPICS
 from engine.front.frames.answer_forms import AnswerForms
@@ -23,12 +21,12 @@ from engine.front.pulls.log_view import NO_UNITS, EmptyQueues, LogView, Queue, Q
 from engine.front.pulls.pull_kernel import (
     EVERYBODY,
     NEVER,
-    WOKEN_MAX,
-    answer_known,
+    NOTIFIED_MAX,
+    answer_served,
+    notify_held,
     release_held,
-    send_woken,
+    send_notified,
     take_pulls,
-    wake_held,
 )
 from engine.front.pulls.pull_words import (
     HEADER_WORDS,
@@ -36,21 +34,23 @@ from engine.front.pulls.pull_words import (
     HOLES,
     KEY_BYTES_MAX,
     KEY_FIELDS,
-    KNOWN_WORDS,
     LEARNED,
     NAMES,
     NO_OFFSET,
     NO_SOCKET,
+    SERVED_WORDS,
+    Fallback,
     HeadValues,
-    KnownWord,
     PullWord,
-    Unusual,
+    ServedWord,
     forms_of,
 )
 from engine.front.pulls.resets import reset_name
 from engine.protocol.pulling.decision import Catch
 from engine.protocol.pulling.subscription import TagFilter
 from engine.protocol.remoting.frame import LENGTH_BYTES, RemotingCommand, Serialize, decode, encode
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.queue_ends import NO_SLOT
 from ipc.arrays import Bytes, Words
 from ipc.clock import monotonic_ms
 from ipc.compiled.texts import seeded_hash
@@ -97,7 +97,7 @@ class ServedPulls:
     """A table of one front; full, it begins anew, and what is used comes back. A row is where its words begin."""
 
     def __init__(self) -> None:
-        self.words: Words = np.zeros(ROWS * KNOWN_WORDS, np.int64)
+        self.words: Words = np.zeros(ROWS * SERVED_WORDS, np.int64)
         self.index: Words = np.zeros(INDEX, np.int64)
         self.keys: Bytes = np.zeros(KEYS_BYTES, np.uint8)
         self.seed = int.from_bytes(os.urandom(7))  # so that nobody can choose keys that lie in one place
@@ -105,7 +105,7 @@ class ServedPulls:
         self._rows: dict[bytes, int] = {}
         self._pulls: dict[int, ServedPull] = {}  # by row; they keep what the kernels look at
         self._of_name: dict[tuple[str, str], set[int]] = {}
-        self._unborn: dict[Queue, set[int]] = {}  # rows of queues that never had a message
+        self._empty_queues: dict[Queue, set[int]] = {}  # rows of queues that never had a message
         self._keys_end = 0
         self._begins = -1  # the log, when files were let go last
 
@@ -119,74 +119,74 @@ class ServedPulls:
 
     def clear(self) -> None:
         """Forget all pulls, and begin a new generation."""
-        self.words[: len(self._rows) * KNOWN_WORDS] = self.index[:] = 0
+        self.words[: len(self._rows) * SERVED_WORDS] = self.index[:] = 0
         self._rows.clear()
         self._pulls.clear()
         self._of_name.clear()
-        self._unborn.clear()
+        self._empty_queues.clear()
         self._keys_end = 0
         self.generation += 1
 
-    def born(self, queue: Queue, slot: int) -> None:
+    def begun(self, queue: Queue, slot: int) -> None:
         """A queue has its first message, and its end a place."""
-        for row in self._unborn.pop(queue, ()):
-            self.words[row + KnownWord.SLOT] = slot
+        for row in self._empty_queues.pop(queue, ()):
+            self.words[row + ServedWord.SLOT] = slot
 
     def forget(self, table: str, name: str) -> None:
         """Forget what a changed topic, or group, decided."""
         for row in self._of_name.get((table, name), ()):
-            self.words[row + KnownWord.IS_USUAL] = 0
+            self.words[row + ServedWord.IS_LEARNED] = 0
             self._drop_file(row)
 
     def let_go(self, begins: int) -> None:
         """Unmap files of queues not pulled since the log begins at `begins`, some in each call: they may be deleted."""
         if begins == self._begins:
             return
-        rows = self.words[: len(self._rows) * KNOWN_WORDS].reshape(-1, KNOWN_WORDS)
-        is_old = (rows[:, KnownWord.BEGINS] != begins) & (rows[:, KnownWord.FILE_UNITS] > 0)
+        rows = self.words[: len(self._rows) * SERVED_WORDS].reshape(-1, SERVED_WORDS)
+        is_old = (rows[:, ServedWord.BEGINS] != begins) & (rows[:, ServedWord.FILE_UNITS] > 0)
         old: list[int] = np.flatnonzero(is_old)[: LET_GO_MAX + 1].tolist()
         for number in old[:LET_GO_MAX]:
-            self._drop_file(number * KNOWN_WORDS)
+            self._drop_file(number * SERVED_WORDS)
         if len(old) <= LET_GO_MAX:
             self._begins = begins
 
     def _drop_file(self, row: int) -> None:
         """Unmap the file of a queue: a deleted one would keep its room."""
-        known = self._pulls[row]
-        self.words[row + KnownWord.FILE_UNITS] = 0
-        self._pulls[row] = known._replace(where=known.where._replace(units=NO_UNITS))
+        served = self._pulls[row]
+        self.words[row + ServedWord.FILE_UNITS] = 0
+        self._pulls[row] = served._replace(where=served.where._replace(units=NO_UNITS))
 
-    def learn(self, key: bytes, known: ServedPull, names: Mapping[str, str]) -> None:
+    def learn(self, key: bytes, served: ServedPull, names: Mapping[str, str]) -> None:
         """Pulls with this key are served so, until one of the `names`, by table, changes. There is room."""
         row = self._rows.get(key)
         if row is None:
             row = self._enter(key)
-        words, where, file = self.words, known.where, known.where.units
+        words, where, file = self.words, served.where, served.where.units
         values = {
-            KnownWord.SLOT: where.slot, KnownWord.BEGINS: where.begins, KnownWord.MINIMUM: where.minimum,
-            KnownWord.FILE_FIRST: where.first, KnownWord.FILE_UNITS: len(file) // ENTRY_BYTES,
-            KnownWord.FILE_AT: file.ctypes.data, KnownWord.TAKES_ALL: known.tags.takes_all,
-            KnownWord.CODES_AT: known.tags.codes.ctypes.data, KnownWord.CODES: len(known.tags.codes),
-            KnownWord.SUGGESTED: known.suggested[0], KnownWord.SUGGESTED_BEHIND: known.suggested[1],
-            KnownWord.GROUP_FLAG: known.group_flag, KnownWord.TOPIC_FLAG: known.topic_flag,
-            KnownWord.FLAGS: known.flags, KnownWord.IS_USUAL: 1,
+            ServedWord.SLOT: where.slot, ServedWord.BEGINS: where.begins, ServedWord.MINIMUM: where.minimum,
+            ServedWord.FILE_FIRST: where.first, ServedWord.FILE_UNITS: len(file) // ENTRY_BYTES,
+            ServedWord.FILE_AT: file.ctypes.data, ServedWord.TAKES_ALL: served.tags.takes_all,
+            ServedWord.CODES_AT: served.tags.codes.ctypes.data, ServedWord.CODES: len(served.tags.codes),
+            ServedWord.SUGGESTED: served.suggested[0], ServedWord.SUGGESTED_BEHIND: served.suggested[1],
+            ServedWord.GROUP_FLAG: served.group_flag, ServedWord.TOPIC_FLAG: served.topic_flag,
+            ServedWord.FLAGS: served.flags, ServedWord.IS_LEARNED: 1,
         }  # fmt: skip
         for word, value in values.items():
             words[row + word] = value
-        self._pulls[row] = known
+        self._pulls[row] = served
         if where.slot == NO_SLOT:
-            self._unborn.setdefault(known.queue, set()).add(row)
+            self._empty_queues.setdefault(served.queue, set()).add(row)
         for each in names.items():
             self._of_name.setdefault(each, set()).add(row)
 
     def _enter(self, key: bytes) -> int:
-        """Add a row for the key, not usual yet; return the row."""
+        """Add a row for the key, not on the fast path yet; return the row."""
         number = len(self._rows)
-        row = self._rows[key] = number * KNOWN_WORDS
+        row = self._rows[key] = number * SERVED_WORDS
         end = self._keys_end + len(key)
         self.keys[self._keys_end : end] = np.frombuffer(key, np.uint8)
-        self.words[row + KnownWord.KEY_AT], self.words[row + KnownWord.KEY_BYTES] = self._keys_end, len(key)
-        self.words[row + KnownWord.COMMIT] = NO_OFFSET
+        self.words[row + ServedWord.KEY_AT], self.words[row + ServedWord.KEY_BYTES] = self._keys_end, len(key)
+        self.words[row + ServedWord.COMMIT] = NO_OFFSET
         place = int(seeded_hash(self.keys, self._keys_end, len(key), self.seed)) & INDEX - 1
         self._keys_end = end
         while self.index[place]:
@@ -195,7 +195,7 @@ class ServedPulls:
         return row
 
 
-OUT_BYTES = 2 << 20  # twice the largest answer that is usual
+OUT_BYTES = 2 << 20  # twice the largest answer of the fast path
 HELD_COST = 64
 
 
@@ -252,7 +252,7 @@ class Commit(NamedTuple):
 class Noted(NamedTuple):
     """Pulls of one kind that were answered since the last report."""
 
-    known: ServedPull
+    served: ServedPull
     is_pulled: int  # whether the offset is new
     pulls: int
     messages: int
@@ -269,7 +269,7 @@ class CompiledPulls:
     def __init__(
         self,
         view: LogView,
-        board: Board,
+        counters: BrokerCounters,
         forms: AnswerForms,
         *,
         commits: bool,
@@ -278,48 +278,49 @@ class CompiledPulls:
         holds: Callable[[Asked, int], bool],
         holds_more: Callable[[], None],
     ) -> None:
-        self.known, self.block = ServedPulls(), np.zeros(len(PullWord), np.int64)
-        self._holds, self._holds_more, self._unborn = holds, holds_more, EmptyQueues(view)
+        self.served, self.block = ServedPulls(), np.zeros(len(PullWord), np.int64)
+        self._holds, self._holds_more, self._empty_queues = holds, holds_more, EmptyQueues(view)
         self._sweep_ms, self._sweep_at_ms = sweep_ms, monotonic_ms() + sweep_ms
         self._commits_seen = 0
         self._held_count = self.block[PullWord.HELD : PullWord.HELD + 1]
         self._held_rows: Words = np.zeros(ROWS * HELD_WORDS, np.int64)
-        self._woken_rows: Words = np.zeros(WOKEN_MAX * HELD_WORDS, np.int64)
+        self._notified_rows: Words = np.zeros(NOTIFIED_MAX * HELD_WORDS, np.int64)
         self._out: Bytes = np.zeros(OUT_BYTES, np.uint8)
         self._out_view = memoryview(self._out)  # type: ignore[arg-type]
         self._changed: Words = np.zeros(ROWS, np.int64)
         self._buffer: Bytes = np.zeros(1, np.uint8)
         header, values = np.zeros(HEADER_WORDS, np.int64), np.zeros(HOLES, np.int64)
-        key, counters, ends = np.zeros(KEY_BYTES_MAX, np.uint8), board.counters.words, view.ends.next_offsets
-        self._begins = board.min_physical_offset
-        self._kept = header, values, key, forms, view, board
+        key, words, ends = np.zeros(KEY_BYTES_MAX, np.uint8), counters.region.words, view.ends.next_offsets
+        self._begins = counters.min_physical_offset
+        self._kept = header, values, key, forms, view, counters
         places: dict[PullWord, Words | Bytes] = {
-            PullWord.COUNTERS_AT: counters, PullWord.ENDS_AT: ends, PullWord.KNOWN_AT: self.known.words,
-            PullWord.INDEX_AT: self.known.index, PullWord.KEYS_AT: self.known.keys, PullWord.FILES_AT: view.files.table,
-            PullWord.LIMITS_AT: view.limits, PullWord.UNITS_AT: view.rows, PullWord.RANGES_AT: view.ranges,
+            PullWord.COUNTERS_AT: words, PullWord.ENDS_AT: ends, PullWord.SERVED_AT: self.served.words,
+            PullWord.INDEX_AT: self.served.index, PullWord.KEYS_AT: self.served.keys,
+            PullWord.FILES_AT: view.files.table, PullWord.LIMITS_AT: view.limits, PullWord.UNITS_AT: view.rows,
+            PullWord.RANGES_AT: view.ranges,
             PullWord.TAKEN_AT: view.taken, PullWord.HEADER_AT: header, PullWord.KEY_AT: key,
             PullWord.VALUES_AT: values, PullWord.FORMS_AT: forms.words, PullWord.FORMS_TEXT_AT: forms.text,
             PullWord.OUT_AT: self._out, PullWord.CHANGED_AT: self._changed,
-            PullWord.HELD_AT: self._held_rows, PullWord.WOKEN_AT: self._woken_rows,
+            PullWord.HELD_AT: self._held_rows, PullWord.NOTIFIED_AT: self._notified_rows,
         }  # fmt: skip
         for word, array in places.items():
             self.block[word] = array.ctypes.data
         for word, size in {
-            PullWord.COUNTERS: len(counters),
+            PullWord.COUNTERS: len(words),
             PullWord.ENDS: len(ends),
-            PullWord.KNOWN: ROWS,
+            PullWord.SERVED: ROWS,
             PullWord.INDEX: INDEX,
             PullWord.KEYS_BYTES: KEYS_BYTES,
-            PullWord.SEED: self.known.seed,
+            PullWord.SEED: self.served.seed,
             PullWord.FILES: view.files.places,
             PullWord.UNITS: len(view.rows),
             PullWord.FORMS_TEXT_BYTES: len(forms.text),
             PullWord.HEAD_BYTES_MAX: forms.bytes_max,
             PullWord.OUT_BYTES: OUT_BYTES,
             PullWord.COMMITS: commits,
-            PullWord.LOG_BEGINS: board.min_physical_offset.index,
-            PullWord.LOG_ENDS: board.max_physical_offset.index,
-            PullWord.PERMISSION: board.broker_permission.index,
+            PullWord.LOG_BEGINS: counters.min_physical_offset.index,
+            PullWord.LOG_ENDS: counters.max_physical_offset.index,
+            PullWord.PERMISSION: counters.broker_permission.index,
             PullWord.SHORT_MS: -1 if short_ms is None else short_ms,
         }.items():
             self.block[word] = size
@@ -332,7 +333,7 @@ class CompiledPulls:
     # turns
 
     def take(self, peer: Peer, at: int, end: int, room_max: int | None = None) -> int:
-        """Answer, or hold, the usual pulls of the receive buffer from `at` to `end`.
+        """Answer, or hold, the fast pulls of the receive buffer from `at` to `end`.
 
         Return where the first other frame begins. At most about `room_max` bytes of answers are made; None: as many as
         the peer has room for.
@@ -345,7 +346,7 @@ class CompiledPulls:
             at = int(take_pulls(block, at, end, fd, peer.number, room))
             if block[PullWord.WRITTEN]:
                 self._hand_over(peer, fd)
-            if block[PullWord.REASON] != Unusual.NOT_YET:
+            if block[PullWord.REASON] != Fallback.NOT_YET:
                 break
             held_to = self._hold(peer, at)
             if held_to == at:
@@ -374,15 +375,15 @@ class CompiledPulls:
             int(block[word]) for word in (PullWord.OFFSET, PullWord.MOST, PullWord.OPAQUE, PullWord.FORM)
         )
         asked = Asked(
-            peer, self._buffer[begin:end].tobytes(), None, row, self.known.generation, offset, most, opaque, form
+            peer, self._buffer[begin:end].tobytes(), None, row, self.served.generation, offset, most, opaque, form
         )
         return end if self._holds(asked, int(block[PullWord.SUSPEND_MS])) else at
 
     def answer(self, asked: Asked) -> bytes | None:
         """The answer to a pull that was held; None where Python has to look at it."""
-        if asked.generation != self.known.generation:
+        if asked.generation != self.served.generation:
             return None
-        count = int(answer_known(self.block, asked.row, asked.offset, asked.most, asked.opaque, asked.form))
+        count = int(answer_served(self.block, asked.row, asked.offset, asked.most, asked.opaque, asked.form))
         return bytes(self._out_view[:count]) if count > 0 else None
 
     # pulls that wait
@@ -394,7 +395,7 @@ class CompiledPulls:
 
     @property
     def held_max(self) -> int:
-        """Return how many usual pulls may be held."""
+        """Return how many fast pulls may be held."""
         return int(self.block[PullWord.HELD_MAX])
 
     @held_max.setter
@@ -406,22 +407,22 @@ class CompiledPulls:
 
         It also returns the rows. Their answers are in `out`, one behind the other; Python looks at a row without one.
         """
-        place = int(wake_held(self.block, place, now_ms))
+        place = int(notify_held(self.block, place, now_ms))
         return place, self._let_go()
 
     def send(self, peer: Peer, begin: int, end: int) -> None:
-        """Answers to woken pulls of one connection, out[begin:end]: into its socket at once where that is idle."""
+        """Answers to notified pulls of one connection, out[begin:end]: into its socket at once where that is idle."""
         fd = peer.idle_fd
         if fd == NO_SOCKET:
             peer.write(bytes(self._out_view[begin:end]))
             return
-        send_woken(self.block, fd, begin, end)
+        send_notified(self.block, fd, begin, end)
         if self.block[PullWord.WRITTEN]:
             self._hand_over(peer, fd)
 
     def _let_go(self) -> list[HeldRow]:
-        count = int(self.block[PullWord.WOKEN])
-        rows = self._woken_rows[: count * HELD_WORDS].reshape(count, HELD_WORDS).tolist()
+        count = int(self.block[PullWord.NOTIFIED])
+        rows = self._notified_rows[: count * HELD_WORDS].reshape(count, HELD_WORDS).tolist()
         return [HeldRow(*row) for row in rows]
 
     @property
@@ -458,12 +459,12 @@ class CompiledPulls:
 
     def request_of(self, held: HeldRow) -> RemotingCommand:
         """A pull that was held, as a request."""
-        known = self.known[held.row]
-        fields = dict(known.fields) | {
+        served = self.served[held.row]
+        fields = dict(served.fields) | {
             "queueOffset": str(held.offset), "maxMsgNums": str(held.most), "commitOffset": str(held.commit),
             "suspendTimeoutMillis": str(held.suspend_ms),
         }  # fmt: skip
-        return RemotingCommand(known.code, held.opaque, ext_fields=fields, serialize=Serialize(held.form))
+        return RemotingCommand(served.code, held.opaque, ext_fields=fields, serialize=Serialize(held.form))
 
     # what is known
 
@@ -472,38 +473,38 @@ class CompiledPulls:
         """Whether the last `take` ended at a pull of which nothing is known, or what is so no more."""
         return int(self.block[PullWord.REASON]) in LEARNED
 
-    def learn(self, key: bytes, known: ServedPull) -> None:
-        """Such pulls are usual; the table is not full."""
+    def learn(self, key: bytes, served: ServedPull) -> None:
+        """Such pulls take the fast path from now on; the table is not full."""
         names = {
-            TOPICS: known.queue[0], GROUPS: known.group, SUBSCRIPTIONS: known.group, FORBIDDEN: known.group,
-            RESETS: reset_name(known.queue[0], known.group),
+            TOPICS: served.queue[0], GROUPS: served.group, SUBSCRIPTIONS: served.group, FORBIDDEN: served.group,
+            RESETS: reset_name(served.queue[0], served.group),
         }  # fmt: skip
-        if known.where.slot == NO_SLOT:
-            known = known._replace(where=known.where._replace(slot=self._unborn.slot_of(known.queue)))
-        self.known.learn(key, known, names)
+        if served.where.slot == NO_SLOT:
+            served = served._replace(where=served.where._replace(slot=self._empty_queues.slot_of(served.queue)))
+        self.served.learn(key, served, names)
 
     def note_born(self) -> None:
         """Note queues that got their first message."""
-        for queue, slot in self._unborn.born():
-            self.known.born(queue, slot)
+        for queue, slot in self._empty_queues.begun():
+            self.served.begun(queue, slot)
 
     def forget(self, table: str, name: str) -> None:
         """A table has changed there."""
-        self.known.forget(table, name)
+        self.served.forget(table, name)
 
     def let_go(self) -> None:
         """Unmap files of queues that may be deleted."""
-        self.known.let_go(self._begins.read())
+        self.served.let_go(self._begins.read())
 
     @property
     def is_full(self) -> bool:
         """Whether it has to be cleared before the next is learned."""
-        return self.known.is_full
+        return self.served.is_full
 
     def clear(self) -> None:
         """Forget all pulls that are known; none are held or noted."""
-        self.known.clear()
-        self._unborn.clear()
+        self.served.clear()
+        self._empty_queues.clear()
 
     # what was answered
 
@@ -515,27 +516,27 @@ class CompiledPulls:
 
     def noted(self) -> Iterator[Noted]:
         """Yield what was answered since the last call; take all of it."""
-        count, words = int(self.block[PullWord.CHANGED]), self.known.words
+        count, words = int(self.block[PullWord.CHANGED]), self.served.words
         self.block[PullWord.CHANGED] = 0
         self._commits_seen = int(self.block[PullWord.COMMITS_NOTED])
         for row in self._changed[:count].tolist():
-            begin = row + KnownWord.IS_CHANGED
+            begin = row + ServedWord.IS_CHANGED
             _changed, is_pulled, pulls, messages, size, following, behind, *commit, _held = words[
-                begin : row + KNOWN_WORDS
+                begin : row + SERVED_WORDS
             ].tolist()
-            words[begin : row + KnownWord.NEXT_OFFSET] = words[row + KnownWord.COMMIT_NUMBER] = 0
-            yield Noted(self.known[row], is_pulled, pulls, messages, size, following, behind, Commit(*commit))
+            words[begin : row + ServedWord.NEXT_OFFSET] = words[row + ServedWord.COMMIT_NUMBER] = 0
+            yield Noted(self.served[row], is_pulled, pulls, messages, size, following, behind, Commit(*commit))
 
 
-def warm_up(view: LogView, board: Board) -> None:
+def warm_up(view: LogView, counters: BrokerCounters) -> None:
     """Compile what is called, with nothing to be done."""
 
     def head(request: RemotingCommand, _caught: Catch, _values: HeadValues) -> bytes:
         return encode(request.answer(0, version=0))
 
-    usual = CompiledPulls(
+    kernels = CompiledPulls(
         view,
-        board,
+        counters,
         forms_of(head),
         commits=False,
         short_ms=None,
@@ -543,9 +544,9 @@ def warm_up(view: LogView, board: Board) -> None:
         holds=lambda _asked, _suspend_ms: False,
         holds_more=lambda: None,
     )
-    usual.receives(np.zeros(1, np.uint8))
-    take_pulls(usual.block, 0, 0, NO_SOCKET, 0, 0)
-    answer_known(usual.block, 0, 0, 1, 0, 0)
-    wake_held(usual.block, 0, NEVER)
-    send_woken(usual.block, NO_SOCKET, 0, 0)
-    release_held(usual.block, 0, EVERYBODY)
+    kernels.receives(np.zeros(1, np.uint8))
+    take_pulls(kernels.block, 0, 0, NO_SOCKET, 0, 0)
+    answer_served(kernels.block, 0, 0, 1, 0, 0)
+    notify_held(kernels.block, 0, NEVER)
+    send_notified(kernels.block, NO_SOCKET, 0, 0)
+    release_held(kernels.block, 0, EVERYBODY)

@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.board.cursors import Board
-from engine.board.queue_ends import NO_SLOT, QueueEnds
 from engine.front.connections.log_body import LogFile, LogRange
 from engine.front.pulls.pull_words import AT_FIRST, FILE_WORDS, NO_LOG_FILE, FileWord
 from engine.protocol.pulling.decision import Catch, QueueExtent, looked, outside, scan_before, without_file
@@ -24,6 +22,8 @@ from engine.protocol.pulling.select_kernel import RANGES_MAX, Limit, RangeColumn
 from engine.protocol.pulling.subscription import TagFilter
 from engine.settings.config import BrokerConfig
 from engine.settings.store_parts import kinds_of
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.queue_ends import NO_SLOT, QueueEnds
 from ipc.arrays import Bytes, Words
 from store.compat import line_of
 from store.errors import SegmentRemoved
@@ -103,9 +103,9 @@ class LogFiles:
 class LogView:
     """The log and its queues as one front maps them."""
 
-    def __init__(self, config: BrokerConfig, board: Board, *, corrects: bool) -> None:
-        self._board, self._corrects, self._root = board, corrects, Path(config.store_path_root_dir)
-        self.ends = QueueEnds.attach(board.directory)
+    def __init__(self, config: BrokerConfig, counters: BrokerCounters, *, corrects: bool) -> None:
+        self._counters, self._corrects, self._root = counters, corrects, Path(config.store_path_root_dir)
+        self.ends = QueueEnds.attach(counters.directory)
         self._maps, self._kinds = FileMaps(), kinds_of(config)
         self._queue_bytes = file_bytes_of(config.mapped_file_size_consume_queue_bytes)
         self.files = LogFiles(SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes))
@@ -150,20 +150,20 @@ class LogView:
         end = self.end_of(queue)
         if not end:
             return QueueExtent(0, 0)
-        begins = self._board.min_physical_offset.read()
-        known = self._minimums.get(queue)
-        if known is None or known[0] != begins:
+        begins = self._counters.min_physical_offset.read()
+        served = self._minimums.get(queue)
+        if served is None or served[0] != begins:
             low = self._reader(queue).min_offset(begins, end, self._rules)
             if len(self._minimums) > READERS_MAX:
                 self._minimums.clear()
-            known = self._minimums[queue] = begins, low
-        return QueueExtent(min(known[1], end), end)
+            served = self._minimums[queue] = begins, low
+        return QueueExtent(min(served[1], end), end)
 
     def file_of(self, queue: Queue, offset: int) -> QueueFile | None:
         """Return what compiled code needs of that part of a queue; None where it cannot be had."""
         slot = self.slot_of(queue)
         if slot == NO_SLOT:
-            return QueueFile(slot, self._board.min_physical_offset.read(), 0, 0, NO_UNITS)
+            return QueueFile(slot, self._counters.min_physical_offset.read(), 0, 0, NO_UNITS)
         if not self.end_of(queue) or not self._reader(queue).is_plain:
             return None
         minimum = self.extent(queue).min_offset
@@ -178,8 +178,8 @@ class LogView:
             return other, []
         reader, limits, taken = self._reader(queue), self.limits, self.taken
         limits[Limit.MESSAGES], limits[Limit.TAKES_ALL] = max_messages, tags.takes_all
-        limits[Limit.LOG_BEGINS] = self._board.min_physical_offset.read()
-        limits[Limit.LOG_ENDS] = log_ends = self._board.max_physical_offset.read()
+        limits[Limit.LOG_BEGINS] = self._counters.min_physical_offset.read()
+        limits[Limit.LOG_ENDS] = log_ends = self._counters.max_physical_offset.read()
         limits[Limit.SCAN_BEFORE] = scan_before(offset, max_messages, reader.unit_bytes)
         room = int(min(limits[Limit.SCAN_BEFORE] - offset, ROWS_MAX))
         for most in (min(AT_FIRST, room), room):
@@ -209,7 +209,7 @@ class LogView:
 
     def turn(self) -> None:
         """Unmap files that have expired."""
-        self.files.drop_below(self._board.min_physical_offset.read())
+        self.files.drop_below(self._counters.min_physical_offset.read())
 
     def _reader(self, queue: Queue) -> QueueReader:
         reader = self._readers.get(queue)
@@ -276,7 +276,7 @@ class EmptyQueues:
         """Forget all queues without a slot."""
         self._queues.clear()
 
-    def born(self) -> Iterator[tuple[Queue, int]]:
+    def begun(self) -> Iterator[tuple[Queue, int]]:
         """Yield the watched queues that have a slot now, with it, and stop watching them."""
         if not self._queues:
             return
@@ -300,16 +300,16 @@ class HeldEnds:
         self._seen: Words = np.zeros(FIRST_ROOM, np.int64)
         self._queues: list[Queue] = []
         self._places: dict[Queue, int] = {}
-        self._unborn = EmptyQueues(view)
+        self._empty_queues = EmptyQueues(view)
 
     def __len__(self) -> int:
-        return len(self._queues) + len(self._unborn)
+        return len(self._queues) + len(self._empty_queues)
 
     def follow(self, queue: Queue, end: int) -> None:
         """Look at this queue, too, which was seen to end there."""
-        if queue in self._places or queue in self._unborn:
+        if queue in self._places or queue in self._empty_queues:
             return
-        slot = self._unborn.slot_of(queue)
+        slot = self._empty_queues.slot_of(queue)
         if slot != NO_SLOT:
             self._enter(queue, slot, end)
 
@@ -324,7 +324,7 @@ class HeldEnds:
 
     def forget(self, queue: Queue) -> None:
         """Nobody waits for it any more."""
-        self._unborn.discard(queue)
+        self._empty_queues.discard(queue)
         place = self._places.pop(queue, None)
         if place is None:
             return
@@ -336,7 +336,7 @@ class HeldEnds:
 
     def moved(self) -> list[tuple[Queue, int]]:
         """The queues that have more than when they were looked at last, and where they end now."""
-        for queue, slot in self._unborn.born():
+        for queue, slot in self._empty_queues.begun():
             self._enter(queue, slot, 0)
         count = len(self._queues)
         now = self._view.ends.next_offsets[self._slots[:count]]

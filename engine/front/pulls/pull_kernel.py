@@ -1,11 +1,11 @@
-"""Usual pulls from a receive buffer to their answers in the socket, compiled: one call for all whole frames.
+"""Fast pulls from a receive buffer to their answers in the socket, compiled: one call for all whole frames.
 
 Implements: PullMessageProcessor.processRequest for what Python's way has served before, DefaultMessageStore.getMessage
     around its loop, ManyMessageTransfer, PullRequestHoldService, ManyPullRequest for pulls of all messages (spec:
     remoting, 7 and 10)
-A pull is usual where `engine.front.pulls.pulls` has served one with the same group, topic, queue, flags and
+A pull is fast where `engine.front.pulls.pulls` has served one with the same group, topic, queue, flags and
 subscription, and nothing has changed since: so no check is written twice, in two languages. What comes out is byte for
-byte what that way answers. A frame that is unusual in anything is left where it is. Lengths are a client's word: each
+byte what that way answers. A frame that leaves the fast path stays where it is. Lengths are a client's word: each
 is compared with what is there before a byte is read.
 Large ranges leave by sendfile, small ones are gathered behind the head. Where the socket takes no more, all that is
 left of the answer is gathered, for the transport to send.
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.board.queue_ends import NO_SLOT
 from engine.front.connections.log_body_kernel import MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL, SENDFILE_BYTES
 from engine.front.frames.answer_kernel import HEAD_BYTES, end_head
 from engine.front.frames.header_kernel import (
@@ -45,18 +44,18 @@ from engine.front.pulls.pull_words import (
     KEY_BYTES_MAX,
     KEY_FIELDS,
     KINDS,
-    KNOWN_WORDS,
     NAMES,
     NO_SOCKET,
     OF_A_KIND_MAX,
+    SERVED_WORDS,
+    Fallback,
     FileWord,
     HeldWord,
-    KnownWord,
     PullAnswer,
     PullField,
     PullHole,
     PullWord,
-    Unusual,
+    ServedWord,
 )
 from engine.protocol.pulling.checks import PERM_READ
 from engine.protocol.pulling.decision import SCAN_BYTES
@@ -64,6 +63,7 @@ from engine.protocol.pulling.header import PullFlag
 from engine.protocol.pulling.select_kernel import RANGES_MAX, Limit, RangeColumn, Taken, Unit, select
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import FRAME_BYTES_MAX, LENGTH_BYTES, Serialize
+from engine.shared_memory.queue_ends import NO_SLOT
 from ipc.arrays import Bytes, Words
 from ipc.clock import NS_PER_MS
 from ipc.compiled.atomics import address_of, load_acquire, monotonic_ns
@@ -93,36 +93,36 @@ def begin(block: Words, fd: int) -> None:
 @kernel
 def end_of(block: Words, row: int) -> int:
     """Return where the queue of a known pull ends."""
-    known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
-    if known[row + KnownWord.SLOT] == NO_SLOT:
+    served = carray(words_at(block[PullWord.SERVED_AT]), (block[PullWord.SERVED] * SERVED_WORDS,))
+    if served[row + ServedWord.SLOT] == NO_SLOT:
         return 0
     ends = carray(words_at(block[PullWord.ENDS_AT]), (block[PullWord.ENDS],))
-    return load_acquire(ends, known[row + KnownWord.SLOT])
+    return load_acquire(ends, served[row + ServedWord.SLOT])
 
 
 @kernel
 def look(block: Words, row: int, offset: int, most: int) -> int:
-    """Select what a known pull gets into `ranges` and `taken`; return 0, or why it is unusual."""
-    known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
+    """Select what a known pull gets into `ranges` and `taken`; return 0, or why it leaves the fast path."""
+    served = carray(words_at(block[PullWord.SERVED_AT]), (block[PullWord.SERVED] * SERVED_WORDS,))
     counters = carray(words_at(block[PullWord.COUNTERS_AT]), (block[PullWord.COUNTERS],))
     values = carray(words_at(block[PullWord.VALUES_AT]), (HOLES,))
     if load_acquire(counters, block[PullWord.PERMISSION]) & PERM_READ == 0:
-        return Unusual.NOW
-    if known[row + KnownWord.IS_USUAL] == 0:
-        return Unusual.KEY
+        return Fallback.NOW
+    if served[row + ServedWord.IS_LEARNED] == 0:
+        return Fallback.KEY
     begins = load_acquire(counters, block[PullWord.LOG_BEGINS])
-    if begins != known[row + KnownWord.BEGINS]:
-        return Unusual.STALE
+    if begins != served[row + ServedWord.BEGINS]:
+        return Fallback.STALE
     end = end_of(block, row)
-    values[PullHole.MINIMUM], values[PullHole.MAXIMUM] = min(known[row + KnownWord.MINIMUM], end), end
+    values[PullHole.MINIMUM], values[PullHole.MAXIMUM] = min(served[row + ServedWord.MINIMUM], end), end
     if offset == end:
-        return Unusual.NOT_YET
+        return Fallback.NOT_YET
     if not values[PullHole.MINIMUM] <= offset < end:
-        return Unusual.OUTSIDE
-    if not 0 <= offset - known[row + KnownWord.FILE_FIRST] < known[row + KnownWord.FILE_UNITS]:
-        return Unusual.FILE
+        return Fallback.OUTSIDE
+    if not 0 <= offset - served[row + ServedWord.FILE_FIRST] < served[row + ServedWord.FILE_UNITS]:
+        return Fallback.FILE
     limits = carray(words_at(block[PullWord.LIMITS_AT]), (LIMITS,))
-    limits[Limit.MESSAGES], limits[Limit.TAKES_ALL] = most, known[row + KnownWord.TAKES_ALL]
+    limits[Limit.MESSAGES], limits[Limit.TAKES_ALL] = most, served[row + ServedWord.TAKES_ALL]
     limits[Limit.LOG_BEGINS], limits[Limit.LOG_ENDS] = begins, load_acquire(counters, block[PullWord.LOG_ENDS])
     limits[Limit.SCAN_BEFORE] = offset + max(SCAN_UNITS, most)
     reason = _select(block, row, offset, end, min(max(SCAN_UNITS, most), block[PullWord.UNITS]))
@@ -134,26 +134,26 @@ def look(block: Words, row: int, offset: int, most: int) -> int:
 @kernel
 def _select(block: Words, row: int, offset: int, end: int, room: int) -> int:
     """Select units of one file for an answer, as many as it may hold; more of them are read while none matches."""
-    known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
+    served = carray(words_at(block[PullWord.SERVED_AT]), (block[PullWord.SERVED] * SERVED_WORDS,))
     limits = carray(words_at(block[PullWord.LIMITS_AT]), (LIMITS,))
     units = carray(words_at(block[PullWord.UNITS_AT]), (block[PullWord.UNITS], UNIT_COLUMNS))
     ranges = carray(words_at(block[PullWord.RANGES_AT]), (RANGES_MAX, RANGE_COLUMNS))
     taken = carray(words_at(block[PullWord.TAKEN_AT]), (TAKEN,))
-    codes = carray(words_at(known[row + KnownWord.CODES_AT]), (known[row + KnownWord.CODES],))
-    file = carray(bytes_at(known[row + KnownWord.FILE_AT]), (known[row + KnownWord.FILE_UNITS] * ENTRY_BYTES,))
-    first = offset - known[row + KnownWord.FILE_FIRST]
-    left = min(end - offset, known[row + KnownWord.FILE_UNITS] - first)
+    codes = carray(words_at(served[row + ServedWord.CODES_AT]), (served[row + ServedWord.CODES],))
+    file = carray(bytes_at(served[row + ServedWord.FILE_AT]), (served[row + ServedWord.FILE_UNITS] * ENTRY_BYTES,))
+    first = offset - served[row + ServedWord.FILE_FIRST]
+    left = min(end - offset, served[row + ServedWord.FILE_UNITS] - first)
     most = min(AT_FIRST, room)
     while True:
         count = min(left, most)
         decode_units(file, first * ENTRY_BYTES, count, ENTRY_BYTES, offset, units)
         if units[0, Unit.SIZE] <= 0:
-            return Unusual.STALE
+            return Fallback.STALE
         select(units, count, limits, codes, ranges, taken)
         if taken[Taken.IS_FULL] or count < most or most == room:
             break
         most = room
-    return 0 if taken[Taken.MESSAGES] > 0 else Unusual.NOTHING
+    return 0 if taken[Taken.MESSAGES] > 0 else Fallback.NOTHING
 
 
 @kernel
@@ -167,25 +167,25 @@ def _file_of(block: Words, offset: int, segment_bytes: int) -> int:
 
 @kernel
 def answer(block: Words, row: int) -> int:
-    """Write the answer for what was selected, and count it; return 0, or why it is unusual."""
-    known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
+    """Write the answer for what was selected, and count it; return 0, or why it leaves the fast path."""
+    served = carray(words_at(block[PullWord.SERVED_AT]), (block[PullWord.SERVED] * SERVED_WORDS,))
     ranges = carray(words_at(block[PullWord.RANGES_AT]), (RANGES_MAX, RANGE_COLUMNS))
     taken = carray(words_at(block[PullWord.TAKEN_AT]), (TAKEN,))
     limits = carray(words_at(block[PullWord.LIMITS_AT]), (LIMITS,))
     length = block[PullWord.HEAD_BYTES_MAX] + taken[Taken.BYTES]
     if 2 * length > block[PullWord.OUT_BYTES]:
-        return Unusual.ROOM
+        return Fallback.ROOM
     for k in range(taken[Taken.RANGES]):
         if _file_of(block, ranges[k, RangeColumn.OFFSET], limits[Limit.SEGMENT_BYTES]) < 0:
-            return Unusual.FILE
+            return Fallback.FILE
     if block[PullWord.WRITTEN] + length > block[PullWord.OUT_BYTES]:
         flush(block, MSG_MORE)
         if block[PullWord.WRITTEN] + length > block[PullWord.OUT_BYTES]:
-            return Unusual.ROOM
+            return Fallback.ROOM
     behind = limits[Limit.LOG_ENDS] - taken[Taken.FURTHEST]
     is_behind = behind > limits[Limit.MEMORY_BYTES]
     block[PullWord.ANSWERED] += length
-    suggested = known[row + (KnownWord.SUGGESTED_BEHIND if is_behind else KnownWord.SUGGESTED)]
+    suggested = served[row + (ServedWord.SUGGESTED_BEHIND if is_behind else ServedWord.SUGGESTED)]
     _write_head(block, row, FOUND, suggested, taken[Taken.BYTES])
     for k in range(taken[Taken.RANGES]):
         _write_range(block, ranges[k, RangeColumn.OFFSET], ranges[k, RangeColumn.BYTES], limits[Limit.SEGMENT_BYTES])
@@ -195,41 +195,41 @@ def answer(block: Words, row: int) -> int:
 
 @kernel
 def answer_end(block: Words, row: int) -> int:
-    """Answer that the queue ends here; return which answer that is, or why the pull is unusual."""
-    known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
+    """Answer that the queue ends here; return which answer that is, or why the pull leaves the fast path."""
+    served = carray(words_at(block[PullWord.SERVED_AT]), (block[PullWord.SERVED] * SERVED_WORDS,))
     values = carray(words_at(block[PullWord.VALUES_AT]), (HOLES,))
     length = block[PullWord.HEAD_BYTES_MAX]
     if block[PullWord.WRITTEN] + length > block[PullWord.OUT_BYTES]:
-        return Unusual.ROOM
+        return Fallback.ROOM
     values[PullHole.NEXT_OFFSET] = end = values[PullHole.MAXIMUM]
     said = NOTHING_MORE if end > 0 else NOTHING_EVER
     block[PullWord.ANSWERED] += length
-    _write_head(block, row, said, known[row + KnownWord.SUGGESTED], 0)
+    _write_head(block, row, said, served[row + ServedWord.SUGGESTED], 0)
     return said
 
 
 @kernel
 def mark(block: Words, row: int) -> None:
     """Note that a row has changed."""
-    known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
-    changed = carray(words_at(block[PullWord.CHANGED_AT]), (block[PullWord.KNOWN],))
-    if known[row + KnownWord.IS_CHANGED] == 0:
+    served = carray(words_at(block[PullWord.SERVED_AT]), (block[PullWord.SERVED] * SERVED_WORDS,))
+    changed = carray(words_at(block[PullWord.CHANGED_AT]), (block[PullWord.SERVED],))
+    if served[row + ServedWord.IS_CHANGED] == 0:
         changed[block[PullWord.CHANGED]] = row
         block[PullWord.CHANGED] += 1
-        known[row + KnownWord.IS_CHANGED] = 1
+        served[row + ServedWord.IS_CHANGED] = 1
 
 
 @kernel
 def _count(block: Words, row: int, behind: int) -> None:
     """Note in the row what Python says to others later."""
-    known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
+    served = carray(words_at(block[PullWord.SERVED_AT]), (block[PullWord.SERVED] * SERVED_WORDS,))
     taken = carray(words_at(block[PullWord.TAKEN_AT]), (TAKEN,))
     mark(block, row)
-    known[row + KnownWord.PULLS] += 1
-    known[row + KnownWord.IS_PULLED] = 1
-    known[row + KnownWord.MESSAGES] += taken[Taken.MESSAGES]
-    known[row + KnownWord.BYTES] += taken[Taken.BYTES]
-    known[row + KnownWord.NEXT_OFFSET], known[row + KnownWord.BEHIND_BYTES] = taken[Taken.NEXT_OFFSET], behind
+    served[row + ServedWord.PULLS] += 1
+    served[row + ServedWord.IS_PULLED] = 1
+    served[row + ServedWord.MESSAGES] += taken[Taken.MESSAGES]
+    served[row + ServedWord.BYTES] += taken[Taken.BYTES]
+    served[row + ServedWord.NEXT_OFFSET], served[row + ServedWord.BEHIND_BYTES] = taken[Taken.NEXT_OFFSET], behind
     block[PullWord.PULLS] += 1
     block[PullWord.MESSAGES] += taken[Taken.MESSAGES]
     block[PullWord.BYTES] += taken[Taken.BYTES]
@@ -238,15 +238,15 @@ def _count(block: Words, row: int, behind: int) -> None:
 @kernel
 def _write_head(block: Words, row: int, said: int, suggested: int, body_bytes: int) -> None:
     """The frame of an answer, up to its body, behind what is written."""
-    known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
+    served = carray(words_at(block[PullWord.SERVED_AT]), (block[PullWord.SERVED] * SERVED_WORDS,))
     forms = carray(words_at(block[PullWord.FORMS_AT]), (FORMS * FORM_WORDS,))
     text = carray(bytes_at(block[PullWord.FORMS_TEXT_AT]), (block[PullWord.FORMS_TEXT_BYTES],))
     values = carray(words_at(block[PullWord.VALUES_AT]), (HOLES,))
     out = carray(bytes_at(block[PullWord.OUT_AT]), (block[PullWord.OUT_BYTES],))
     values[PullHole.OPAQUE] = values[PullHole.OPAQUE_32] = block[PullWord.OPAQUE]
     values[PullHole.SUGGESTED] = suggested
-    values[PullHole.GROUP_FLAG] = known[row + KnownWord.GROUP_FLAG]
-    values[PullHole.TOPIC_FLAG] = known[row + KnownWord.TOPIC_FLAG]
+    values[PullHole.GROUP_FLAG] = served[row + ServedWord.GROUP_FLAG]
+    values[PullHole.TOPIC_FLAG] = served[row + ServedWord.TOPIC_FLAG]
     form, first = (said * KINDS + block[PullWord.FORM]) * FORM_WORDS, block[PullWord.WRITTEN]
     at, fields_at = first + HEAD_BYTES, np.int64(-1)
     for k in range(forms[form]):
@@ -327,7 +327,7 @@ def flush(block: Words, flags: int) -> None:
 
 # pulls that wait
 
-WOKEN_MAX = 256  # answered in a call
+NOTIFIED_MAX = 256  # answered in a call
 WOKEN_BYTES_MAX = 256 * 1024  # in a call
 WOKEN_BODY_MAX = 64 * 1024  # of one, 32 messages of 1 KiB are 38; before a larger one Python looks if its peer takes it
 LONG_MAX = (1 << 62) - 1
@@ -337,29 +337,29 @@ EVERYBODY, NEVER = -1, -1  # as a connection, as a time
 @kernel
 def note_end(block: Words) -> None:
     """Note in the row of the pull looked at last that its client knows the queue's end."""
-    known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
+    served = carray(words_at(block[PullWord.SERVED_AT]), (block[PullWord.SERVED] * SERVED_WORDS,))
     row = block[PullWord.ROW]
-    if known[row + KnownWord.IS_PULLED] == 0 or known[row + KnownWord.NEXT_OFFSET] != block[PullWord.OFFSET]:
+    if served[row + ServedWord.IS_PULLED] == 0 or served[row + ServedWord.NEXT_OFFSET] != block[PullWord.OFFSET]:
         mark(block, row)
-        known[row + KnownWord.NEXT_OFFSET], known[row + KnownWord.BEHIND_BYTES] = block[PullWord.OFFSET], -1
-        known[row + KnownWord.IS_PULLED] = 1
+        served[row + ServedWord.NEXT_OFFSET], served[row + ServedWord.BEHIND_BYTES] = block[PullWord.OFFSET], -1
+        served[row + ServedWord.IS_PULLED] = 1
 
 
 @kernel
 def hold(block: Words) -> bool:
     """Keep the pull that was looked at last, whose queue has nothing more; False where Python has to."""
-    known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
+    served = carray(words_at(block[PullWord.SERVED_AT]), (block[PullWord.SERVED] * SERVED_WORDS,))
     row = block[PullWord.ROW]
-    if known[row + KnownWord.FLAGS] & PullFlag.SUSPEND == 0 or known[row + KnownWord.TAKES_ALL] == 0:
+    if served[row + ServedWord.FLAGS] & PullFlag.SUSPEND == 0 or served[row + ServedWord.TAKES_ALL] == 0:
         return False
-    if known[row + KnownWord.HELD] >= OF_A_KIND_MAX:
+    if served[row + ServedWord.HELD] >= OF_A_KIND_MAX:
         return False
-    if block[PullWord.HELD] >= min(block[PullWord.HELD_MAX], block[PullWord.KNOWN]):
+    if block[PullWord.HELD] >= min(block[PullWord.HELD_MAX], block[PullWord.SERVED]):
         return False
-    held = carray(words_at(block[PullWord.HELD_AT]), (block[PullWord.KNOWN] * HELD_WORDS,))
+    held = carray(words_at(block[PullWord.HELD_AT]), (block[PullWord.SERVED] * HELD_WORDS,))
     at = block[PullWord.HELD] * HELD_WORDS
     block[PullWord.HELD] += 1
-    known[row + KnownWord.HELD] += 1
+    served[row + ServedWord.HELD] += 1
     waits_ms = block[PullWord.SUSPEND_MS] if block[PullWord.SHORT_MS] < 0 else block[PullWord.SHORT_MS]
     held[at + HeldWord.OFFSET] = block[PullWord.OFFSET]
     held[at + HeldWord.ROW], held[at + HeldWord.PEER] = row, block[PullWord.PEER]
@@ -373,16 +373,16 @@ def hold(block: Words) -> bool:
 
 @kernel
 def _let_go(block: Words, place: int) -> None:
-    """Move one from those that are held to the woken ones."""
-    known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
-    held = carray(words_at(block[PullWord.HELD_AT]), (block[PullWord.KNOWN] * HELD_WORDS,))
-    woken = carray(words_at(block[PullWord.WOKEN_AT]), (WOKEN_MAX * HELD_WORDS,))
-    at, to, last = place * HELD_WORDS, block[PullWord.WOKEN] * HELD_WORDS, (block[PullWord.HELD] - 1) * HELD_WORDS
+    """Move one from those that are held to the notified ones."""
+    served = carray(words_at(block[PullWord.SERVED_AT]), (block[PullWord.SERVED] * SERVED_WORDS,))
+    held = carray(words_at(block[PullWord.HELD_AT]), (block[PullWord.SERVED] * HELD_WORDS,))
+    notified = carray(words_at(block[PullWord.NOTIFIED_AT]), (NOTIFIED_MAX * HELD_WORDS,))
+    at, to, last = place * HELD_WORDS, block[PullWord.NOTIFIED] * HELD_WORDS, (block[PullWord.HELD] - 1) * HELD_WORDS
     for k in range(HELD_WORDS):
-        woken[to + k] = held[at + k]
+        notified[to + k] = held[at + k]
         held[at + k] = held[last + k]
-    known[woken[to + HeldWord.ROW] + KnownWord.HELD] -= 1
-    block[PullWord.WOKEN] += 1
+    served[notified[to + HeldWord.ROW] + ServedWord.HELD] -= 1
+    block[PullWord.NOTIFIED] += 1
     block[PullWord.HELD] -= 1
 
 
@@ -391,31 +391,31 @@ def _serve(block: Words, row: int, offset: int, most: int) -> int:
     """The answer to a pull that waited, behind what is written; which one that is, or why Python has to look."""
     taken = carray(words_at(block[PullWord.TAKEN_AT]), (TAKEN,))
     reason = look(block, row, offset, most)
-    if reason == Unusual.NOT_YET:
+    if reason == Fallback.NOT_YET:
         return answer_end(block, row)
     if reason != 0:
         return reason
     if taken[Taken.BYTES] > WOKEN_BODY_MAX:
-        return Unusual.ROOM
+        return Fallback.ROOM
     reason = answer(block, row)
     return reason if reason != 0 else FOUND
 
 
 @kernel
 def _begin(block: Words) -> None:
-    """Begin a call: nothing is woken or written yet, and answers stay in `out`."""
+    """Begin a call: nothing is notified or written yet, and answers stay in `out`."""
     begin(block, NO_SOCKET)
-    block[PullWord.WOKEN] = 0
+    block[PullWord.NOTIFIED] = 0
 
 
 @kernel
-def wake_held(block: Words, place: int, now_ms: int) -> int:
+def notify_held(block: Words, place: int, now_ms: int) -> int:
     """Answer those from that place on whose queues have more, or whose time is over: up to which place all are looked
     at."""
-    held = carray(words_at(block[PullWord.HELD_AT]), (block[PullWord.KNOWN] * HELD_WORDS,))
-    woken = carray(words_at(block[PullWord.WOKEN_AT]), (WOKEN_MAX * HELD_WORDS,))
+    held = carray(words_at(block[PullWord.HELD_AT]), (block[PullWord.SERVED] * HELD_WORDS,))
+    notified = carray(words_at(block[PullWord.NOTIFIED_AT]), (NOTIFIED_MAX * HELD_WORDS,))
     _begin(block)
-    while place < block[PullWord.HELD] and block[PullWord.WOKEN] < WOKEN_MAX:
+    while place < block[PullWord.HELD] and block[PullWord.NOTIFIED] < NOTIFIED_MAX:
         at = place * HELD_WORDS
         is_over = held[at + HeldWord.UNTIL_MS] <= now_ms
         if not is_over and end_of(block, held[at + HeldWord.ROW]) <= held[at + HeldWord.OFFSET]:
@@ -423,18 +423,18 @@ def wake_held(block: Words, place: int, now_ms: int) -> int:
             continue
         if block[PullWord.ANSWERED] >= WOKEN_BYTES_MAX:
             break
-        to, first = block[PullWord.WOKEN] * HELD_WORDS, block[PullWord.WRITTEN]
+        to, first = block[PullWord.NOTIFIED] * HELD_WORDS, block[PullWord.WRITTEN]
         _let_go(block, place)
-        block[PullWord.OPAQUE], block[PullWord.FORM] = woken[to + HeldWord.OPAQUE], woken[to + HeldWord.FORM]
-        offset, most = woken[to + HeldWord.OFFSET], woken[to + HeldWord.MOST]
-        woken[to + HeldWord.ANSWER] = _serve(block, woken[to + HeldWord.ROW], offset, most)
-        woken[to + HeldWord.BEGIN], woken[to + HeldWord.END] = first, block[PullWord.WRITTEN]
+        block[PullWord.OPAQUE], block[PullWord.FORM] = notified[to + HeldWord.OPAQUE], notified[to + HeldWord.FORM]
+        offset, most = notified[to + HeldWord.OFFSET], notified[to + HeldWord.MOST]
+        notified[to + HeldWord.ANSWER] = _serve(block, notified[to + HeldWord.ROW], offset, most)
+        notified[to + HeldWord.BEGIN], notified[to + HeldWord.END] = first, block[PullWord.WRITTEN]
     return place
 
 
 @kernel
-def send_woken(block: Words, fd: int, first: int, end: int) -> None:
-    """Answers to woken pulls, out[first:end], into a socket; what it did not take is out[SENT:WRITTEN] afterwards."""
+def send_notified(block: Words, fd: int, first: int, end: int) -> None:
+    """Answers to notified pulls, out[first:end], into a socket; what it did not take is out[SENT:WRITTEN] then."""
     begin(block, fd)
     block[PullWord.SENT], block[PullWord.WRITTEN] = first, end
     flush(block, 0)
@@ -442,16 +442,16 @@ def send_woken(block: Words, fd: int, first: int, end: int) -> None:
 
 @kernel
 def release_held(block: Words, place: int, peer: int) -> int:
-    """Let those go from that place on that are a connection's, or everybody's; else as `wake_held`."""
-    held = carray(words_at(block[PullWord.HELD_AT]), (block[PullWord.KNOWN] * HELD_WORDS,))
+    """Let those go from that place on that are a connection's, or everybody's; else as `notify_held`."""
+    held = carray(words_at(block[PullWord.HELD_AT]), (block[PullWord.SERVED] * HELD_WORDS,))
     _begin(block)
-    while place < block[PullWord.HELD] and block[PullWord.WOKEN] < WOKEN_MAX:
+    while place < block[PullWord.HELD] and block[PullWord.NOTIFIED] < NOTIFIED_MAX:
         at = place * HELD_WORDS
         if held[at + HeldWord.PEER] == peer or peer == EVERYBODY:
-            to = block[PullWord.WOKEN] * HELD_WORDS
+            to = block[PullWord.NOTIFIED] * HELD_WORDS
             _let_go(block, place)
-            woken = carray(words_at(block[PullWord.WOKEN_AT]), (WOKEN_MAX * HELD_WORDS,))
-            woken[to + HeldWord.BEGIN] = woken[to + HeldWord.END] = 0
+            notified = carray(words_at(block[PullWord.NOTIFIED_AT]), (NOTIFIED_MAX * HELD_WORDS,))
+            notified[to + HeldWord.BEGIN] = notified[to + HeldWord.END] = 0
         else:
             place += 1
     return place
@@ -492,14 +492,16 @@ def _row_of(block: Words, key: Bytes, count: int) -> int:
     """Return the row of a known pull by its key, or -1."""
     size = block[PullWord.INDEX]
     index = carray(words_at(block[PullWord.INDEX_AT]), (size,))
-    known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
+    served = carray(words_at(block[PullWord.SERVED_AT]), (block[PullWord.SERVED] * SERVED_WORDS,))
     keys = carray(bytes_at(block[PullWord.KEYS_AT]), (block[PullWord.KEYS_BYTES],))
     place = seeded_hash(key, 0, count, block[PullWord.SEED]) & (size - 1)
     for _ in range(size):
         if index[place] == 0:
             return NONE
-        row = (index[place] - 1) * KNOWN_WORDS
-        if known[row + KnownWord.KEY_BYTES] == count and same_bytes(keys, known[row + KnownWord.KEY_AT], key, 0, count):
+        row = (index[place] - 1) * SERVED_WORDS
+        if served[row + ServedWord.KEY_BYTES] == count and same_bytes(
+            keys, served[row + ServedWord.KEY_AT], key, 0, count
+        ):
             return row
         place = place + 1 & size - 1
     return NONE
@@ -507,7 +509,7 @@ def _row_of(block: Words, key: Bytes, count: int) -> int:
 
 @kernel
 def _asked(block: Words, frame: Bytes, header: Words) -> bool:
-    """Read what changes from pull to pull into the block; False where that is unusual."""
+    """Read what changes from pull to pull into the block; False where it leaves the fast path."""
     at = HeaderWord.FIELDS + PullField.QUEUE_OFFSET * FIELD_WORDS
     block[PullWord.OFFSET] = whole_number(frame, header[at], header[at + 1], LONG_DIGITS)
     at = HeaderWord.FIELDS + PullField.MAX_MESSAGES * FIELD_WORDS
@@ -523,51 +525,51 @@ def _asked(block: Words, frame: Bytes, header: Words) -> bool:
 
 @kernel
 def _pull(block: Words, frame: Bytes, at: int, end: int) -> int:
-    """The frame at frame[at:end], without its length, answered; 0, or why it is unusual."""
+    """The frame at frame[at:end], without its length, answered; 0, or why it leaves the fast path."""
     word = load_be32(frame, at)
     kind, header_at = word >> 24, at + LENGTH_BYTES
     if (kind != Serialize.JSON and kind != Serialize.ROCKETMQ) or header_at + (word & HEADER_MASK) != end:
-        return Unusual.HEADER
+        return Fallback.HEADER
     header = carray(words_at(block[PullWord.HEADER_AT]), (HEADER_WORDS,))
     key = carray(bytes_at(block[PullWord.KEY_AT]), (KEY_BYTES_MAX,))
     fields = Fields(FORM, NAME_BYTES, NAME_ENDS)
     if not read_fields(frame, header_at, end, kind == Serialize.JSON, fields, header, key):
-        return Unusual.HEADER
+        return Fallback.HEADER
     code = header[HeaderWord.CODE]
     if (code != PULL and code != LITE_PULL) or header[HeaderWord.FLAG] != 0 or header[HeaderWord.OTHERS] > OTHERS_MAX:
-        return Unusual.HEADER
+        return Fallback.HEADER
     if not _asked(block, frame, header):
-        return Unusual.FIELDS
+        return Fallback.FIELDS
     count = _key_of(frame, header, key)
     row = _row_of(block, key, count) if count > 0 else NONE
     if row < 0:
-        return Unusual.KEY
+        return Fallback.KEY
     block[PullWord.ROW], block[PullWord.OPAQUE], block[PullWord.FORM] = row, header[HeaderWord.OPAQUE], kind
     return _served(block, row)
 
 
 @kernel
 def _served(block: Words, row: int) -> int:
-    """The pull that the block says, answered and counted; 0, or why it is unusual."""
+    """The pull that the block says, answered and counted; 0, or why it leaves the fast path."""
     reason = look(block, row, block[PullWord.OFFSET], block[PullWord.MOST])
     if reason == 0:
         reason = answer(block, row)
-    known = carray(words_at(block[PullWord.KNOWN_AT]), (block[PullWord.KNOWN] * KNOWN_WORDS,))
-    commits = known[row + KnownWord.FLAGS] & PullFlag.COMMIT_OFFSET != 0 and block[PullWord.COMMITS] != 0
-    is_new = known[row + KnownWord.COMMIT] != block[PullWord.COMMIT]
-    if (reason == 0 or reason == Unusual.NOT_YET) and commits and is_new:
+    served = carray(words_at(block[PullWord.SERVED_AT]), (block[PullWord.SERVED] * SERVED_WORDS,))
+    commits = served[row + ServedWord.FLAGS] & PullFlag.COMMIT_OFFSET != 0 and block[PullWord.COMMITS] != 0
+    is_new = served[row + ServedWord.COMMIT] != block[PullWord.COMMIT]
+    if (reason == 0 or reason == Fallback.NOT_YET) and commits and is_new:
         mark(block, row)
-        known[row + KnownWord.COMMIT] = block[PullWord.COMMIT]
-        known[row + KnownWord.COMMIT_PEER] = block[PullWord.PEER]
+        served[row + ServedWord.COMMIT] = block[PullWord.COMMIT]
+        served[row + ServedWord.COMMIT_PEER] = block[PullWord.PEER]
         block[PullWord.COMMITS_NOTED] += 1
-        known[row + KnownWord.COMMIT_NUMBER] = block[PullWord.COMMITS_NOTED]
+        served[row + ServedWord.COMMIT_NUMBER] = block[PullWord.COMMITS_NOTED]
     return reason
 
 
 @kernel
 def take_pulls(block: Words, at: int, end: int, fd: int, peer: int, bytes_max: int) -> int:
-    """Answer the usual pulls among the frames in the receive buffer from `at` to `end`, up to the first frame that is
-    not usual or not whole, or until so many bytes are answered: where it ends. block[REASON] says why. What the socket
+    """Answer the fast pulls among the frames in the receive buffer from `at` to `end`, up to the first frame that is
+    not fast or not whole, or until so many bytes are answered: where it ends. block[REASON] says why. What the socket
     `fd` did not take is out[SENT:WRITTEN] afterwards: with NO_SOCKET all of it.
     """
     begin(block, fd)
@@ -578,14 +580,14 @@ def take_pulls(block: Words, at: int, end: int, fd: int, peer: int, bytes_max: i
     while end - at >= 2 * LENGTH_BYTES:
         length = load_be32(frame, at)
         if not LENGTH_BYTES <= length <= FRAME_BYTES_MAX:
-            block[PullWord.REASON] = Unusual.HEADER
+            block[PullWord.REASON] = Fallback.HEADER
             break
         if length > end - at - LENGTH_BYTES:
             break
-        reason = np.int64(Unusual.ROOM)
+        reason = np.int64(Fallback.ROOM)
         if block[PullWord.IS_BLOCKED] == is_gathered and block[PullWord.ANSWERED] < bytes_max:
             reason = _pull(block, frame, at + LENGTH_BYTES, at + LENGTH_BYTES + length)
-        if reason == Unusual.NOT_YET:
+        if reason == Fallback.NOT_YET:
             note_end(block)
             if hold(block):
                 reason = np.int64(0)
@@ -598,8 +600,8 @@ def take_pulls(block: Words, at: int, end: int, fd: int, peer: int, bytes_max: i
 
 
 @kernel
-def answer_known(block: Words, row: int, offset: int, most: int, opaque: int, form: int) -> int:
-    """A pull that was held, answered into `out`: how many bytes, or why it is unusual."""
+def answer_served(block: Words, row: int, offset: int, most: int, opaque: int, form: int) -> int:
+    """A pull that was held, answered into `out`: how many bytes, or why it leaves the fast path."""
     begin(block, NO_SOCKET)
     block[PullWord.ROW], block[PullWord.OPAQUE], block[PullWord.FORM] = row, opaque, form
     block[PullWord.OFFSET], block[PullWord.MOST] = offset, most

@@ -1,7 +1,7 @@
 """Words and forms of answers that compiled pulls and Python share.
 
 Implements: PullMessageResponseHeader as it looks in a frame (spec: remoting, 7)
-What a pull asks, what is known of the usual ones, why one is unusual; an answer cut into what never changes and what
+What a pull asks, what is known of fast ones, why one is not; an answer cut into what never changes and what
 does.
 """
 
@@ -51,11 +51,11 @@ class PullField(IntEnum):
 HEADER_WORDS = HeaderWord.FIELDS + len(NAMES) * FIELD_WORDS
 
 
-class Unusual(IntEnum):
+class Fallback(IntEnum):
     """Reasons why the compiled way does not answer a pull. Nothing was changed; Python takes it."""
 
     HEADER = -1  # not as Java writes it, or no pull
-    FIELDS = -2  # one is missing, or beyond what is usual
+    FIELDS = -2  # one is missing, or beyond what the fast path takes
     KEY = -3  # nobody knows such pulls: Python's checks have to say whether they are served
     STALE = -4  # what is known of its queue is not so any more
     FILE = -5  # of the queue or the log, that is not at hand
@@ -66,7 +66,7 @@ class Unusual(IntEnum):
     NOW = -10  # the broker serves no pulls
 
 
-LEARNED = frozenset({int(Unusual.KEY), int(Unusual.STALE), int(Unusual.FILE)})  # what Python's way can mend
+LEARNED = frozenset({int(Fallback.KEY), int(Fallback.STALE), int(Fallback.FILE)})  # what Python's way can mend
 
 
 class PullWord(IntEnum):
@@ -81,8 +81,8 @@ class PullWord(IntEnum):
     PERMISSION = 6
     ENDS_AT = 7  # where each queue ends, by slot
     ENDS = 8
-    KNOWN_AT = 9  # rows of KnownWord
-    KNOWN = 10
+    SERVED_AT = 9  # rows of ServedWord
+    SERVED = 10
     INDEX_AT = 11  # an open-addressed table: row + 1, by the hash of a key
     INDEX = 12
     KEYS_AT = 13
@@ -107,7 +107,7 @@ class PullWord(IntEnum):
     CHANGED_AT = 32  # rows with counts, commits or offsets that Python has not seen
     CHANGED = 33
     COMMITS = 34  # whether this broker commits what pulls say
-    REASON = 35  # why the last call ended: 0, no whole frame is left; else Unusual
+    REASON = 35  # why the last call ended: 0, no whole frame is left; else Fallback
     ROW = 36  # what the pull asked that was looked at last
     OPAQUE = 37
     FORM = 38
@@ -130,14 +130,14 @@ class PullWord(IntEnum):
     HELD = 55
     HELD_MAX = 56
     SHORT_MS = 57  # how long pulls are held, whatever they ask for; -1: as they ask
-    WOKEN_AT = 58  # rows of HeldWord
-    WOKEN = 59
+    NOTIFIED_AT = 58  # rows of HeldWord
+    NOTIFIED = 59
 
 
-class KnownWord(IntEnum):
+class ServedWord(IntEnum):
     """Pulls that Python's way has served: what it found out about all that have the same key."""
 
-    IS_USUAL = 0
+    IS_LEARNED = 0
     KEY_AT = 1
     KEY_BYTES = 2
     SLOT = 3  # of the queue's end; NO_SLOT: it never had a message
@@ -179,7 +179,7 @@ class HeldWord(IntEnum):
     COMMIT = 6
     SUSPEND_MS = 7
     UNTIL_MS = 8
-    BEGIN = 9  # of a woken one: where its answer lies in `out`; none there: Python has to look
+    BEGIN = 9  # of a notified one: where its answer lies in `out`; none there: Python has to look
     END = 10
     ANSWER = 11  # a PullAnswer
     CAME_NS = 12
@@ -216,7 +216,7 @@ class PullHole(IntEnum):
     MAXIMUM = 9
 
 
-KNOWN_WORDS, FILE_WORDS, HOLES, HELD_WORDS = len(KnownWord), len(FileWord), len(PullHole), len(HeldWord)
+SERVED_WORDS, FILE_WORDS, HOLES, HELD_WORDS = len(ServedWord), len(FileWord), len(PullHole), len(HeldWord)
 KINDS = len(Serialize)
 FORMS = len(PullAnswer) * KINDS  # a form for each answer in each kind
 NO_SOCKET, NO_LOG_FILE = -1, -1

@@ -2,8 +2,8 @@
 
 Implements: PullMessageProcessor (spec: remoting, 7), the fronts' half of ConsumerOffsetManager.commitPullOffset
 Publishes:  pulls, pulled_messages, pulled_bytes of its front
-A pull that this way has served is usual: the next of its kind is answered by compiled code (`CompiledPulls`). What
-groups took of topics and how far they pulled is said to the clients role once a second.
+A pull that this way has served takes the fast path: the next of its kind is answered by compiled code
+(`CompiledPulls`). What groups took of topics and how far they pulled is said to the clients role once a second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.front.pulls.compiled_pulls import KEY_NAMES, Asked, HeldRow, Noted, 
 from engine.front.pulls.log_view import LogView, Queue
 from engine.front.pulls.pull_words import HeadValues, PullWord, forms_of
 from engine.front.pulls.resets import Resets
-from engine.front.pulls.waiting_pulls import HeldPulls, Woken
+from engine.front.pulls.waiting_pulls import HeldPulls, NotifiedPull
 from engine.protocol.pulling.checks import Broker, Checks, Pull, PullRefused
 from engine.protocol.pulling.decision import (
     CODES,
@@ -113,9 +113,9 @@ class Pulls(Answerer):
     codes = frozenset(PULL_CODES)
 
     def __init__(self, context: FrontContext) -> None:
-        config, board, tables = context.config, context.board, context.tables
+        config, counters, tables = context.config, context.counters, context.tables
         super().__init__(config.compat)
-        self._context, self._board, self._words = context, board, context.words
+        self._context, self._counters, self._words = context, counters, context.words
         rules, is_slave = self.line.pull, config.broker_role is BrokerRole.SLAVE
         self._role = Role(is_slave, config.slave_read_enable, config.offset_check_in_slave)
         self._checks = Checks(
@@ -127,11 +127,11 @@ class Pulls(Answerer):
         )
         self._resets = Resets(tables.resets, context.relay)
         self._commits = rules.slaves_commit or not is_slave
-        self._view = LogView(config, board, corrects=self._role.corrects)
+        self._view = LogView(config, counters, corrects=self._role.corrects)
         self._held = HeldPulls(context, self._view, forms_of(self._marked_head), self, self._commits)
         self.compiled = self._held.compiled
         self._longest_ns = self._words.pull_longest_ms.read() * NS_PER_MS  # of the front before us, too
-        self._not_compiled = 0  # of the usual pulls that were not said yet, those whose time was noted
+        self._not_compiled = 0  # of the fast pulls that were not said yet, those whose time was noted
         self._committed: dict[tuple[str, str, int], int] = {}  # what was said last
         self._counts = PullCounts(context.relay)
         context.relay.before_more = self._say_noted
@@ -189,29 +189,29 @@ class Pulls(Answerer):
             self._checks.forget(name)
         if name is None:
             self._say_noted()
-            self._held.forget_usual()
+            self._held.forget_compiled()
         else:
             self.compiled.forget(table, name)
         if self._early and self._context.tables.is_complete:
             early, self._early = self._early, deque()
             for request, peer, _came_ms in early:
                 self._let_go(request)
-                self._held.woken.add(Woken(Asked(peer, b"", request), is_first=True))
-            self._held.woken.go_on()
+                self._held.notified.add(NotifiedPull(Asked(peer, b"", request), is_first=True))
+            self._held.notified.go_on()
 
     def was_held(self, came_ns: int) -> None:
-        """A usual pull that came then was held, and is answered."""
+        """A pull on the fast path that came then was held, and is answered."""
         self._not_compiled += 1
         self._context.counts.pulled(came_ns, was_held=True)
 
     def was_in_vain(self, pull: HeldRow) -> None:
-        """Count a usual pull that was held and is answered with PULL_NOT_FOUND."""
+        """Count a pull on the fast path that was held and is answered with PULL_NOT_FOUND."""
         waiting.add(self._words.pulls, 1)
-        request = REQUESTS[self.compiled.known[pull.row].code]
+        request = REQUESTS[self.compiled.served[pull.row].code]
         self._context.counts.answered(request, ResponseCode.PULL_NOT_FOUND, pull.came_ns, was_held=True)
 
-    def serve(self, pull: Woken) -> None:
-        """Serve a woken pull that the compiled way does not answer."""
+    def serve(self, pull: NotifiedPull) -> None:
+        """Serve a notified pull that the compiled way does not answer."""
         asked = pull.asked
         frames = None if pull.is_first else self.compiled.answer(asked)
         if frames is not None:
@@ -229,7 +229,7 @@ class Pulls(Answerer):
         self, request: RemotingCommand, peer: Peer, *, is_first: bool, came_ns: int = 0
     ) -> RemotingCommand | None:
         try:
-            self._checks.of_broker(self._board.broker_permission.read())
+            self._checks.of_broker(self._counters.broker_permission.read())
             header = pull_header(request.ext_fields)
             if not self._context.tables.is_complete:
                 return self._wait_for_tables(request, peer)
@@ -334,7 +334,7 @@ class Pulls(Answerer):
             return self._head(request, fields, 0, in_json=in_json)
         return encode(self.answered(request, CODES[caught.status], caught.status.name, fields))
 
-    # what is usual
+    # the fast path
 
     def _learn(self, pull: Pull, request: RemotingCommand) -> None:
         """The next of its kind is answered without Python, if the last one was not for want of knowledge."""
@@ -353,7 +353,7 @@ class Pulls(Answerer):
         fields = {name: text for name, text in (request.ext_fields or {}).items() if name in KEY_NAMES}
         if self.compiled.is_full:
             self._say_noted()
-            self._held.forget_usual()
+            self._held.forget_compiled()
         self.compiled.learn(
             key,
             ServedPull(request.code, fields, header.group, queue, pull.tags, header.flags, where, (near, far), *flags),
@@ -362,7 +362,7 @@ class Pulls(Answerer):
     # what other processes hear
 
     def was_slow(self, began_ns: int) -> None:
-        """A call that answers usual pulls took more than a millisecond: one of them did, at least."""
+        """A call that answers fast pulls took more than a millisecond: one of them did, at least."""
         if self.compiled.block[PullWord.PULLS]:
             self._not_compiled += 1
             self._context.counts.pulled(began_ns, was_held=False)
@@ -377,16 +377,18 @@ class Pulls(Answerer):
         """Report pulls that were answered without Python, and the offsets that they brought."""
         commits: list[Noted] = []
         for noted in self.compiled.noted():
-            known = noted.known
+            served = noted.served
             if noted.is_pulled:
-                self._counts.pulled(known.queue[0], known.group, known.queue[1], noted.next_offset, noted.behind_bytes)
+                self._counts.pulled(
+                    served.queue[0], served.group, served.queue[1], noted.next_offset, noted.behind_bytes
+                )
             if noted.pulls:
-                self._counts.add(known.queue[0], known.group, noted.messages, noted.bytes, noted.pulls)
+                self._counts.add(served.queue[0], served.group, noted.messages, noted.bytes, noted.pulls)
             if noted.commit.number:
                 commits.append(noted)
         for noted in sorted(commits, key=lambda one: one.commit.number):
             peer = self._context.peers.get(noted.commit.peer)
-            self._commit(noted.known.group, noted.known.queue, noted.commit.offset, peer)
+            self._commit(noted.served.group, noted.served.queue, noted.commit.offset, peer)
         pulls, messages, size = self.compiled.totals()
         if pulls:
             self._context.counts.pulled_at_once(pulls - self._not_compiled)

@@ -36,7 +36,7 @@ from ipc import waiting
 from ipc.clock import monotonic_ms
 
 
-class Woken(NamedTuple):
+class NotifiedPull(NamedTuple):
     """A pull; `is_first`: it was not looked at before."""
 
     asked: Asked
@@ -49,24 +49,24 @@ class Woken(NamedTuple):
         return self.asked.peer
 
 
-class WokenPulls:
+class NotifiedPulls:
     """Pulls of one front that can be answered; `serve` answers one."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, serve: Callable[[Woken], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, serve: Callable[[NotifiedPull], None]) -> None:
         self._loop, self._serve = loop, serve
-        self._woken: deque[Woken] = deque()
-        self._later: dict[int, deque[Woken]] = {}  # by connection, of those who have to read first
+        self._notified: deque[NotifiedPull] = deque()
+        self._later: dict[int, deque[NotifiedPull]] = {}  # by connection, of those who have to read first
         self._is_due = False
 
-    def add(self, pull: Woken) -> None:
+    def add(self, pull: NotifiedPull) -> None:
         """Add a pull, which `go_on` answers."""
-        self._woken.append(pull)
+        self._notified.append(pull)
 
     def go_on(self) -> None:
         """Answer, until all are or others have to have their turn."""
         began = time.monotonic()
-        while self._woken:
-            pull = self._woken.popleft()
+        while self._notified:
+            pull = self._notified.popleft()
             later = self._later.get(pull.peer.number)
             if later is not None:
                 later.append(pull)
@@ -75,7 +75,7 @@ class WokenPulls:
             elif pull.peer.is_open:
                 self._later[pull.peer.number] = deque((pull,))
                 pull.peer.when_taken = partial(self._taken, pull.peer.number)
-            if self._woken and time.monotonic() - began > TURN_SECONDS:
+            if self._notified and time.monotonic() - began > TURN_SECONDS:
                 self._go_on_soon()
                 return
 
@@ -89,7 +89,7 @@ class WokenPulls:
         """A connection has taken most of what was written."""
         later = self._later.pop(number, None)
         if later is not None:
-            self._woken += later
+            self._notified += later
             self._go_on_soon()
 
     def _go_on_soon(self) -> None:
@@ -114,8 +114,8 @@ LONG_MAX = (1 << 62) - 1
 class Server(Protocol):
     """The part of a front that answers pulls."""
 
-    def serve(self, pull: Woken) -> None:
-        """Serve a woken pull that the compiled way does not answer."""
+    def serve(self, pull: NotifiedPull) -> None:
+        """Serve a notified pull that the compiled way does not answer."""
 
     def was_held(self, came_ns: int) -> None:
         """The compiled way has answered one that came then."""
@@ -128,26 +128,26 @@ class HeldPulls:
     """Pulls of one front that wait for messages."""
 
     def __init__(self, context: FrontContext, view: LogView, forms: AnswerForms, server: Server, commits: bool) -> None:
-        config, board = context.config, context.board
+        config, counters = context.config, context.counters
         self._context, self._view, self._server, self._most = context, view, server, config.pull_queue_capacity
         sweep_ms = SWEEP_MS if config.long_polling_enable else config.short_polling_time_ms
         self._short_ms = None if config.long_polling_enable else config.short_polling_time_ms
         most = Most(self._most, MAX_OF_ONE, BYTES_MAX, BYTES_MAX_OF_ONE)
         self._held = HoldList(most, sweep_ms=sweep_ms, now_ms=monotonic_ms())
         self._ends = HeldEnds(view)
-        self.woken = WokenPulls(context.loop, server.serve)
+        self.notified = NotifiedPulls(context.loop, server.serve)
         self.compiled = CompiledPulls(
             view,
-            board,
+            counters,
             forms,
             commits=commits,
             short_ms=self._short_ms,
             sweep_ms=sweep_ms,
-            holds=self._hold_usual,
+            holds=self._hold_compiled,
             holds_more=self._holds_more,
         )
         self.compiled.held_max = self._most
-        dispatched = board.reput_from_offset
+        dispatched = counters.reput_from_offset
         self._over_ms = NEVER  # pulls whose time was over then are answered by the round that goes on
         self._bridge = Bridge(dispatched.words, dispatched.index, rests=True)
         context.loop.add_reader(self._bridge.fd, self.look)
@@ -172,8 +172,8 @@ class HeldPulls:
             self._wake(pull)
         if self.compiled.sweeps(now_ms):
             self._over_ms = now_ms
-            self._wake_usual()
-        self.woken.go_on()
+            self._notify_compiled()
+        self.notified.go_on()
         self._note()
 
     def rest_ms(self, now_ms: int) -> int:
@@ -188,7 +188,7 @@ class HeldPulls:
         """A connection is gone, and its pulls with it."""
         self._held.left(number)
         self.compiled.left(number)
-        self.woken.left(number)
+        self.notified.left(number)
         self._note()
 
     def close(self) -> None:
@@ -213,12 +213,12 @@ class HeldPulls:
         self._note()
         return True
 
-    def _hold_usual(self, asked: Asked, suspend_ms: int) -> bool:
-        """Hold a usual pull that asks for what comes next in its queue; False where it may not be suspended."""
-        known = self.compiled.known[asked.row]
-        if not known.flags & PullFlag.SUSPEND:
+    def _hold_compiled(self, asked: Asked, suspend_ms: int) -> bool:
+        """Hold a fast pull that asks for what comes next in its queue; False where it may not be suspended."""
+        served = self.compiled.served[asked.row]
+        if not served.flags & PullFlag.SUSPEND:
             return False
-        return self.hold(known.queue, known.tags, asked.offset, asked.offset, suspend_ms, asked)
+        return self.hold(served.queue, served.tags, asked.offset, asked.offset, suspend_ms, asked)
 
     def _note(self) -> None:
         self.compiled.held_max = self._most - self._held.count
@@ -233,19 +233,19 @@ class HeldPulls:
     def _hold_here(self, rows: Iterable[HeldRow]) -> None:
         """Hold here what the compiled way held."""
         for held in rows:
-            asked, known = self._asked_again(held), self.compiled.known[held.row]
+            asked, served = self._asked_again(held), self.compiled.served[held.row]
             if asked is None:
                 continue
             pull = HeldPull(
-                known.queue, held.offset, known.tags, held.until_ms, held.peer, asked, asked.cost, held.came_ns
+                served.queue, held.offset, served.tags, held.until_ms, held.peer, asked, asked.cost, held.came_ns
             )
             if self._held.hold(pull):
-                self._ends.follow(known.queue, held.offset)
+                self._ends.follow(served.queue, held.offset)
             else:
                 self._wake(pull)
 
-    def forget_usual(self) -> None:
-        """Forget all usual pulls, and hold theirs here."""
+    def forget_compiled(self) -> None:
+        """Forget all fast pulls, and hold theirs here."""
         self._hold_here(self.compiled.release_all())
         self.compiled.clear()
 
@@ -254,26 +254,26 @@ class HeldPulls:
     def look(self) -> None:
         """Wake pulls whose queues have moved."""
         self._bridge.heard()
-        self._wake_usual()
+        self._notify_compiled()
         for queue, end in self._ends.moved() if self._held.count else ():
             if queue in self._held:
                 for pull in self._held.arrived(queue, end, partial(self._view.any_matched, queue)):
                     self._wake(pull)
             if queue not in self._held:
                 self._ends.forget(queue)
-        self.woken.go_on()
+        self.notified.go_on()
         self._note()
 
     def _wake(self, pull: HeldPull) -> None:
-        self.woken.add(Woken(pull.request, is_first=False, came_ns=pull.came_ns))
+        self.notified.add(NotifiedPull(pull.request, is_first=False, came_ns=pull.came_ns))
 
-    def _wake_usual(self) -> None:
+    def _notify_compiled(self) -> None:
         """Answer those that the compiled way holds, until all are or others have to have their turn."""
         self.compiled.note_born()
         began, place = time.monotonic(), 0
         while place < self.compiled.held:
-            place, woken = self.compiled.wake(place, self._over_ms)
-            for number, rows in groupby(woken, attrgetter("peer")):
+            place, notified = self.compiled.wake(place, self._over_ms)
+            for number, rows in groupby(notified, attrgetter("peer")):
                 if self._answer(number, list(rows)):
                     place = 0  # others have moved
             if place < self.compiled.held and time.monotonic() - began > TURN_SECONDS:
@@ -281,10 +281,10 @@ class HeldPulls:
                 return
         self._over_ms = NEVER
 
-    def _answer(self, number: int, woken: list[HeldRow]) -> bool:
-        """Answer a connection's woken pulls in one write; return whether its others are held here from now on."""
-        answered = [held for held in woken if held.end > held.begin]
-        for held in woken:
+    def _answer(self, number: int, notified: list[HeldRow]) -> bool:
+        """Answer a connection's notified pulls in one write; return whether its others are held here from now on."""
+        answered = [held for held in notified if held.end > held.begin]
+        for held in notified:
             if held.end == held.begin:
                 self._wake_row(held)
         peer = self._context.peers.get(number)
@@ -302,7 +302,7 @@ class HeldPulls:
         """Wake a pull that the compiled way held, to be answered here."""
         asked = self._asked_again(held)
         if asked is not None:
-            self.woken.add(Woken(asked, is_first=False, came_ns=held.came_ns))
+            self.notified.add(NotifiedPull(asked, is_first=False, came_ns=held.came_ns))
 
     def _asked_again(self, held: HeldRow) -> Asked | None:
         """Return a pull that the compiled way held; None where its connection is gone."""
@@ -310,7 +310,7 @@ class HeldPulls:
         return Asked(peer, b"", self.compiled.request_of(held)) if peer is not None else None
 
     def _spares(self, peer: Peer) -> bool:
-        """Return whether a connection does not take its answers; `WokenPulls` then waits for it."""
+        """Return whether a connection does not take its answers; `NotifiedPulls` then waits for it."""
         if peer.room <= 0:
             peer.flush()
         if peer.room > 0:

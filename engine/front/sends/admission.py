@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from engine.board.decided_table import DecidedJournal
 from engine.front.connections.peer import Peer
 from engine.front.connections.service import FrontContext
 from engine.front.connections.tables import TOPICS, Tables
@@ -31,6 +30,7 @@ from engine.protocol.sending import answers, checks
 from engine.protocol.sending.checks import SendingBroker, drawn_queue
 from engine.protocol.sending.headers import SendHeader
 from engine.settings.config import BrokerConfig, BrokerRole
+from engine.shared_memory.decided_table import DecidedJournal
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.errors import InvalidMessage, PropertiesTooLarge
@@ -110,13 +110,13 @@ class CompiledCount(Protocol):
         """Look at the clock, wall time."""
 
 
-class SendDesk(Answerer):
+class SendProcessor(Answerer):
     """The facts, the ring and the answers that all puts of one front share."""
 
     def __init__(self, context: FrontContext) -> None:
         config = context.config
         super().__init__(config.compat)
-        self.context, self.config, self.board, self.words = context, config, context.board, context.words
+        self.context, self.config, self.counters, self.words = context, config, context.counters, context.words
         self.is_slave = config.broker_role is BrokerRole.SLAVE
         self.broker = SendingBroker(
             self.line, config.broker_ip1, config.accepts_sends_from_ms, config.max_message_bytes
@@ -126,10 +126,10 @@ class SendDesk(Answerer):
         self.decided: DecidedJournal | None = None
         self.puts: Puts | None = None
         if not self.is_slave:
-            self.decided = DecidedJournal.attach(context.board.directory, context.number)
+            self.decided = DecidedJournal.attach(context.counters.directory, context.number)
             wanted_ring = self.decided.ring  # the one of the front before us: what it published there is looked at
-            self.puts = Puts(config, context.board, context.loop, None if wanted_ring < 0 else wanted_ring)
-        self.compiled: CompiledCount | None = None  # usual sends, which do not come here
+            self.puts = Puts(config, context.counters, context.loop, None if wanted_ring < 0 else wanted_ring)
+        self.compiled: CompiledCount | None = None  # fast sends, which do not come here
         self._tasks: dict[Task, None] = {}  # in the order of their arrival
         self._bytes = self._ends = 0
         self._of_peer: dict[int, tuple[int, int]] = {}  # requests and bytes of those that have tasks
@@ -140,7 +140,7 @@ class SendDesk(Answerer):
         self._seldom = Seldom(log)
 
     def _limits(self) -> Limits:
-        return Limits(self.board.min_physical_offset.read(), self.board.max_physical_offset.read())
+        return Limits(self.counters.min_physical_offset.read(), self.counters.max_physical_offset.read())
 
     # in and out
 
@@ -319,7 +319,7 @@ class SendDesk(Answerer):
 
     def put_answer(self, status: PutMessageStatus) -> answers.PutAnswer:
         """Return the response code and remark of a status."""
-        return answers.put_answer(status, self.broker, self.board.disk_used_percent.read())
+        return answers.put_answer(status, self.broker, self.counters.disk_used_percent.read())
 
     def fields_capacity(self, request: RemotingCommand) -> int | None:
         """Return the capacity of the map that orders an answer's fields; None: its own precede the common ones."""
@@ -356,7 +356,7 @@ class SendDesk(Answerer):
         """Answer what has come to its time; publish how it goes."""
         if self.puts is not None:
             self.puts.turn()
-            self.context.counts.usual(self.puts.pipeline.latencies, monotonic_ms())
+            self.context.counts.fast_sends(self.puts.pipeline.latencies, monotonic_ms())
             if self.puts.pipeline.parked_puts and self.config.broker_fast_failure_enable:
                 self.puts.expire(all_of_them=self.is_store_busy())
         self._expire_questions()
@@ -395,21 +395,21 @@ class SendDesk(Answerer):
 class TopicChecks:
     """Checks of one front. A refusal has the fields that every answer to a send has."""
 
-    def __init__(self, desk: SendDesk) -> None:
-        self._desk = desk
+    def __init__(self, processor: SendProcessor) -> None:
+        self._processor = processor
 
     def check(self, task: Task, header: SendHeader, then: Admitted) -> None:
         """Call `then` with the header, its queue chosen, and the topic, once all is well. Raises Refused."""
-        desk, topics = self._desk, self._desk.context.tables.topics
-        checks.check_time(desk.broker, task.now_ms)
-        topic = checks.check_name(desk.broker, header, topics, desk.board.broker_permission.read())
+        processor, topics = self._processor, self._processor.context.tables.topics
+        checks.check_time(processor.broker, task.now_ms)
+        topic = checks.check_name(processor.broker, header, topics, processor.counters.broker_permission.read())
         config = topics.get(topic)
         if config is not None:
             self._go_on(task, header, config, then)
-        elif desk.is_slave:  # it makes none
-            desk.say_status(task, PutMessageStatus.SERVICE_NOT_AVAILABLE)
+        elif processor.is_slave:  # it makes none
+            processor.say_status(task, PutMessageStatus.SERVICE_NOT_AVAILABLE)
         else:
-            checks.check_to_make(desk.broker, header)
+            checks.check_to_make(processor.broker, header)
             fields = {
                 "topic": topic,
                 "defaultTopic": header.default_topic,
@@ -417,19 +417,19 @@ class TopicChecks:
                 "sysFlag": checks.unit_flag(header),
                 "remote": _producer(task),
             }
-            desk.ask(task, "ensure_topic", topic, fields, lambda answer: self._made(task, header, answer, then))
+            processor.ask(task, "ensure_topic", topic, fields, lambda answer: self._made(task, header, answer, then))
 
     def _made(self, task: Task, header: SendHeader, answer: Json, then: Admitted) -> None:
-        with self._desk.guarded(task, self._desk.common):
+        with self._processor.guarded(task, self._processor.common):
             if "config" not in answer:
-                raise checks.topic_missing(self._desk.broker, str(header.topic))
+                raise checks.topic_missing(self._processor.broker, str(header.topic))
             self._go_on(task, header, answer["config"], then)
 
     def _go_on(self, task: Task, header: SendHeader, topic: Json, then: Admitted) -> None:
         """Check the queue id, draw one where it is negative, and call `then`."""
-        checks.check_queue_id(self._desk.broker, header, topic, _producer(task))
+        checks.check_queue_id(self._processor.broker, header, topic, _producer(task))
         if header.queue_id < 0:
-            header = header._replace(queue_id=self._desk.drawn_queue(topic["writeQueueNums"]))
+            header = header._replace(queue_id=self._processor.drawn_queue(topic["writeQueueNums"]))
         then(header, topic)
 
 

@@ -1,8 +1,8 @@
 """The compiled way of sends: what the kernels stand on, which connections and topics take it, when, and its answers.
 
-Implements: the usual case of SendMessageProcessor (spec: remoting, 7)
-Whatever is not usual goes through `engine.front.sends.sends`. A topic is usual once Python's way has served it, until
-it changes.
+Implements: the fast path of SendMessageProcessor (spec: remoting, 7)
+Whatever leaves it goes through `engine.front.sends.sends`. A topic takes the fast path once Python's way has served it,
+until it changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.board.cursors import Board
 from engine.front.connections.peer import Peer
 from engine.front.connections.tables import TOPICS
 from engine.front.frames.answer_forms import AnswerForms, forms_of
@@ -31,14 +30,14 @@ from engine.front.frames.send_words import (
     AnswerForm,
     AskedWord,
     BlockWord,
+    Fallback,
     Hole,
     PeerWord,
     PropertyWord,
     RulesWord,
     ScratchWord,
-    Unusual,
 )
-from engine.front.sends.admission import SHARE_OF_ONE, SendDesk
+from engine.front.sends.admission import SHARE_OF_ONE, SendProcessor
 from engine.front.sends.puts import Puts
 from engine.front.sends.send_kernel import TEXT_BYTES, take_sends
 from engine.front.sends.sends import Sends
@@ -52,6 +51,7 @@ from engine.protocol.remoting.frame import RemotingCommand, Serialize
 from engine.protocol.sending import answers
 from engine.protocol.sending.checks import PERM_WRITE
 from engine.rings.encode_kernel import template_of
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from ipc.arrays import Bytes, Words
 from ipc.ring import DESCRIPTOR_WORDS, Outlet
@@ -96,7 +96,7 @@ class SendKernels:
         self,
         facts: Facts,
         policy: PutPolicy,
-        board: Board,
+        counters: BrokerCounters,
         outlet: Outlet,
         under_way: UnderWay,
         limits: Limits,
@@ -119,9 +119,9 @@ class SendKernels:
         self._state = under_way.state
         self._rules, self._own_text = rules_of(facts)
         self._template = template_of("-", 0, 0, NO_HOST, facts.store_host).record
-        self._kept = (outlet, under_way, buffer, forms, board)
+        self._kept = (outlet, under_way, buffer, forms, counters)
         self._fill(outlet, under_way, rows, buffer, forms)
-        self._set_limits(limits, facts, policy, board)
+        self._set_limits(limits, facts, policy, counters)
 
     def _fill(self, outlet: Outlet, under_way: UnderWay, rows: int, buffer: Bytes, forms: AnswerForms) -> None:
         block, counters = self.block, outlet.bell
@@ -152,20 +152,23 @@ class SendKernels:
         for word, size in sizes.items():
             block[word] = size
 
-    def _set_limits(self, limits: Limits, facts: Facts, policy: PutPolicy, board: Board) -> None:
+    def _set_limits(self, limits: Limits, facts: Facts, policy: PutPolicy, counters: BrokerCounters) -> None:
         block = self.block
         block[BlockWord.PUTS_MAX], block[BlockWord.BYTES_MAX] = limits.puts, limits.bytes
         block[BlockWord.PEER_PUTS_MAX], block[BlockWord.PEER_BYTES_MAX] = limits.peer_puts, limits.peer_bytes
         block[BlockWord.RECORD_BYTES_MAX] = limits.record_bytes
-        block[BlockWord.BROKER_STATE], block[BlockWord.DISK_STATE] = board.broker_state.index, board.disk_state.index
-        block[BlockWord.IN_SYNC_SLAVES] = board.in_sync_slaves.index
+        block[BlockWord.BROKER_STATE], block[BlockWord.DISK_STATE] = (
+            counters.broker_state.index,
+            counters.disk_state.index,
+        )
+        block[BlockWord.IN_SYNC_SLAVES] = counters.in_sync_slaves.index
         block[BlockWord.LOG_END], block[BlockWord.FLUSH_ERRNO] = (
-            board.max_physical_offset.index,
-            board.flush_errno.index,
+            counters.max_physical_offset.index,
+            counters.flush_errno.index,
         )
         block[BlockWord.IN_SYNC_MIN] = next((n for n in range(SLAVES_MAX) if may_append(policy, n)), SLAVES_MAX)
-        block[BlockWord.REACHED_FIRST] = board.flushed_offset.index if policy.wait_for_flush else NOBODY
-        block[BlockWord.REACHED_SECOND] = board.confirm_offset.index if policy.in_sync_replicas > 1 else NOBODY
+        block[BlockWord.REACHED_FIRST] = counters.flushed_offset.index if policy.wait_for_flush else NOBODY
+        block[BlockWord.REACHED_SECOND] = counters.confirm_offset.index if policy.in_sync_replicas > 1 else NOBODY
         if policy.replicas_min:
             block[BlockWord.REACHED_FIRST] = NOT_SO
         host = pack_host(facts.store_host)
@@ -177,7 +180,7 @@ class SendKernels:
     # connections
 
     def enter(self, number: int, host: Host) -> int:
-        """A connection whose sends may be usual: its slot, NO_SLOT where it has none."""
+        """A connection whose sends may take the fast path: its slot, NO_SLOT where it has none."""
         packed = pack_host(host)
         if not self._free or not self.is_possible or len(packed) != V4_HOST_BYTES:
             return NO_SLOT
@@ -198,7 +201,7 @@ class SendKernels:
     # turns
 
     def take(self, at: int, end: int, slot: int) -> int:
-        """Put the usual sends of the receive buffer into the ring; return the offset up to which they were taken."""
+        """Put the fast sends of the receive buffer into the ring; return the offset up to which they were taken."""
         return int(take_sends(self.block, at, end, slot))
 
     @property
@@ -231,16 +234,18 @@ class SendKernels:
         return int(self.block[BlockWord.LEFT])
 
 
-def warm_up(pipeline: Pipeline, board: Board, facts: Facts) -> None:
+def warm_up(pipeline: Pipeline, counters: BrokerCounters, facts: Facts) -> None:
     """Compile all that is called here."""
     forms = forms_of(lambda request, code, _values: request.answer(code, version=0), {})
     under_way = UnderWay(pipeline.table, pipeline.state, pipeline.done, pipeline.latencies)
     buffer = np.zeros(1, np.uint8)
-    usual = SendKernels(facts, pipeline.policy, board, pipeline.outlet, under_way, Limits(1, 1, 1, 1, 1), buffer, forms)
-    usual.topics.learn("-", 1, 0, 0)
-    usual.take(0, 0, 0)
-    usual.look()
-    list(usual.answers())
+    kernels = SendKernels(
+        facts, pipeline.policy, counters, pipeline.outlet, under_way, Limits(1, 1, 1, 1, 1), buffer, forms
+    )
+    kernels.topics.learn("-", 1, 0, 0)
+    kernels.take(0, 0, 0)
+    kernels.look()
+    list(kernels.answers())
 
 
 def rules_of(facts: Facts) -> tuple[Words, Bytes]:
@@ -265,16 +270,16 @@ CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND
 SINGLE_TAG = "SINGLE_TAG"
 TOGETHER_BYTES = 256 * 1024  # in a turn with several connections: the writer begins before it ends
 ALONE_FROM = 16  # sends of one connection behind each other
-UNKNOWN = (Unusual.TOPIC, Unusual.QUEUE)
+UNKNOWN = (Fallback.TOPIC, Fallback.QUEUE)
 
 
 class CompiledSends:
-    """Usual sends of one front of a master."""
+    """Fast sends of one front of a master."""
 
-    def __init__(self, desk: SendDesk, puts: Puts, buffer: Bytes) -> None:
-        self._desk, self._pipeline, self._published = desk, puts.pipeline, puts.published
+    def __init__(self, processor: SendProcessor, puts: Puts, buffer: Bytes) -> None:
+        self._processor, self._pipeline, self._published = processor, puts.pipeline, puts.published
         pipeline = puts.pipeline
-        config = desk.config
+        config = processor.config
         record_max = min(
             config.mapped_file_size_commit_log_bytes - BLANK_BYTES,
             len(pipeline.ring.data),
@@ -287,11 +292,13 @@ class CompiledSends:
             config.send_bytes_in_flight_max // SHARE_OF_ONE,
             record_max,
         )
-        codes = {number: desk.put_answer(status).code for number, status in enumerate(STATUSES) if status.is_stored}
+        codes = {
+            number: processor.put_answer(status).code for number, status in enumerate(STATUSES) if status.is_stored
+        }
         self.kernels = SendKernels(
-            desk.facts.now(),
+            processor.facts.now(),
             pipeline.policy,
-            desk.board,
+            processor.counters,
             pipeline.outlet,
             UnderWay(pipeline.table, pipeline.state, pipeline.done, pipeline.latencies),
             limits,
@@ -302,21 +309,21 @@ class CompiledSends:
         self._peers: dict[int, Peer] = {}  # by slot
         self._stored_before = self._takes = 0
         self._last_slot, self._in_a_row = NO_SLOT, 0  # who sent last, how often nobody else did
-        desk.context.tables.follow(self._changed)
+        processor.context.tables.follow(self._changed)
         self.turn(0)
 
     def _stored(self, request: RemotingCommand, code: int, values: Mapping[Hole, str]) -> RemotingCommand:
         """Return the answer to a stored message."""
         fields = answers.stored_fields(
-            self._desk.common,
+            self._processor.common,
             values[Hole.MESSAGE_ID],
             0,
             0,
-            capacity=self._desk.fields_capacity(request),
-            transaction_id=values.get(Hole.TRANSACTION_ID) if self._desk.line.put.adds_unique_key else None,
+            capacity=self._processor.fields_capacity(request),
+            transaction_id=values.get(Hole.TRANSACTION_ID) if self._processor.line.put.adds_unique_key else None,
         )
         fields |= {"queueId": values[Hole.QUEUE_ID], "queueOffset": values[Hole.QUEUE_OFFSET]}
-        return self._desk.answered(request, code, None, fields)
+        return self._processor.answered(request, code, None, fields)
 
     def _changed(self, table: str, name: str | None) -> None:
         if table == TOPICS:
@@ -325,7 +332,7 @@ class CompiledSends:
     # connections
 
     def enter(self, peer: Peer) -> None:
-        """A connection came; its sends are usual where it may send at all."""
+        """A connection came; its sends take the fast path where it may send at all."""
         if any(rights.refusal(code, peer.connection.rights) is not None for code in CODES):
             return
         peer.slot = self.kernels.enter(peer.number, peer.address)
@@ -342,7 +349,7 @@ class CompiledSends:
     # requests
 
     def take(self, peer: Peer, at: int, end: int) -> int:
-        """Put the usual sends of the receive buffer from `at` to `end`; return where the first other frame begins."""
+        """Put the fast sends of the receive buffer from `at` to `end`; return where the first other frame begins."""
         if self._pipeline.parked_puts:
             return at
         taken_to = self.kernels.take(at, end, peer.slot)
@@ -361,7 +368,7 @@ class CompiledSends:
         block = self._block
         if block[BlockWord.UNRUNG]:
             block[BlockWord.UNRUNG] = 0
-            waiting.ring(self._desk.board.writer_bell)
+            waiting.ring(self._processor.counters.writer_bell)
         block[BlockWord.RINGS_FROM] = 0 if self._takes <= 1 else TOGETHER_BYTES
         is_alone = self._takes == 1 and self._in_a_row >= ALONE_FROM
         self._takes = 0
@@ -371,11 +378,11 @@ class CompiledSends:
         """A request that Python's way took, because its topic or queue is not known here."""
         if request.code not in CODES or self.kernels.reason not in UNKNOWN or request.ext_fields is None:
             return
-        self._desk.context.counts.usual_code = request.code
+        self._processor.context.counts.fast_code = request.code
         fields, is_short = request.ext_fields, request.code != RequestCode.SEND_MESSAGE
         topic, queue = fields.get("b" if is_short else "topic", ""), fields.get("e" if is_short else "queueId", "")
-        config = self._desk.context.tables.topics.get(topic)
-        if config is None or not _is_usual(topic, config) or not queue.isdecimal():
+        config = self._processor.context.tables.topics.get(topic)
+        if config is None or not _is_for_compiled_sends(topic, config) or not queue.isdecimal():
             return
         slots, named = self._pipeline.slots, (topic, int(queue))
         if slots.missing(named) is None and (slot := slots.slot_of(named)) != NO_QUEUE_SLOT:
@@ -407,10 +414,10 @@ class CompiledSends:
         form = int(asked[at + AskedWord.FORM])
         if form == AnswerForm.NONE:
             return
-        said, opaque = self._desk.put_answer(outcome.status), int(asked[at + AskedWord.OPAQUE])
+        said, opaque = self._processor.put_answer(outcome.status), int(asked[at + AskedWord.OPAQUE])
         request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque, serialize=Serialize(form & 1))
-        answer = self._desk.answered(request, said.code, said.remark, self._desk.common)
-        self._desk.context.answer(peer, request, answer)
+        answer = self._processor.answered(request, said.code, said.remark, self._processor.common)
+        self._processor.context.answer(peer, request, answer)
 
     def _forget(self, at: int) -> None:
         """Take a put off those under way."""
@@ -441,14 +448,14 @@ class CompiledSends:
     # time
 
     def turn(self, now_ms: int) -> None:
-        """Look whether all is as usual (`now_ms`: wall time); count what was stored."""
-        desk, board = self._desk, self._desk.board
-        is_open = desk.context.tables.is_complete and now_ms >= desk.config.accepts_sends_from_ms
-        is_open &= board.broker_permission.read() & PERM_WRITE != 0
-        self._block[BlockWord.IS_OPEN] = is_open and not desk.is_store_busy()
+        """Look whether the fast path is open (`now_ms`: wall time); count what was stored."""
+        processor, counters = self._processor, self._processor.counters
+        is_open = processor.context.tables.is_complete and now_ms >= processor.config.accepts_sends_from_ms
+        is_open &= counters.broker_permission.read() & PERM_WRITE != 0
+        self._block[BlockWord.IS_OPEN] = is_open and not processor.is_store_busy()
         stored = int(self._block[BlockWord.STORED])
         if stored != self._stored_before:
-            waiting.add(desk.words.sends, stored - self._stored_before)
+            waiting.add(processor.words.sends, stored - self._stored_before)
             self._stored_before = stored
 
     @property
@@ -463,18 +470,18 @@ class CompiledSends:
 
 
 def compiled_sends(services: Iterable[object], buffer: Bytes) -> CompiledSends | None:
-    """The compiled way beside `Sends`, where that is one of the services and this broker's sends may be usual."""
-    desk = next((each.desk for each in services if isinstance(each, Sends)), None)
-    if desk is None or desk.puts is None:
+    """The fast path beside `Sends`, where that is one of the services and this broker's sends may take it."""
+    processor = next((each.processor for each in services if isinstance(each, Sends)), None)
+    if processor is None or processor.puts is None:
         return None
-    compiled = CompiledSends(desk, desk.puts, buffer)
+    compiled = CompiledSends(processor, processor.puts, buffer)
     if not compiled.kernels.is_possible:
         return None
-    desk.puts.compiled = desk.compiled = compiled
+    processor.puts.compiled = processor.compiled = compiled
     return compiled
 
 
-def _is_usual(topic: str, config: Mapping[str, Any]) -> bool:
+def _is_for_compiled_sends(topic: str, config: Mapping[str, Any]) -> bool:
     """Whether plain messages to a topic are nothing special."""
     if topic.startswith(RETRY_PREFIX) or is_not_for_clients(topic) or not TOPIC_PATTERN.fullmatch(topic):
         return False

@@ -1,4 +1,4 @@
-"""Which kind of message an unusual send was, what became of transactions and of dead letters: counted as it happens.
+"""Which kind a message off the fast path was, what became of transactions and of dead letters: counted as it happens.
 
 Implements: BrokerMetricsManager.getMessageType; what SendMessageProcessor, EndTransactionProcessor and
     consumerSendMsgBack say to it
@@ -6,8 +6,8 @@ Implements: BrokerMetricsManager.getMessageType; what SendMessageProcessor, EndT
 
 from __future__ import annotations
 
-from engine.figures.counted import COMMITTED, DEAD, FINISHED, HALF, ROLLED_BACK, SENT, Counts
-from engine.figures.sent_messages import DELAY, FIFO, NORMAL, NOT_SENT, TRANSACTION, is_counted
+from engine.monitoring.counted import COMMITTED, DEAD, FINISHED, HALF, ROLLED_BACK, SENT, Counts
+from engine.monitoring.sent_messages import DELAY, FIFO, NORMAL, NOT_SENT, TRANSACTION, is_counted
 from ipc.clock import wall_ms
 from store.message import properties
 from store.message.delay import SCHEDULE_TOPIC
@@ -34,7 +34,7 @@ def kind_of(stored: Stored) -> str:
 
 
 def note_sent(counts: Counts, stored: Stored, draft: Draft, by: int) -> None:
-    """Count an unusual message before it can be seen in the log; `by` -1 takes it back.
+    """Count a message that leaves the fast path before it can be seen in the log; `by` -1 takes it back.
 
     What is normal the log tells.
     """

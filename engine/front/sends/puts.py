@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from engine.board.cursors import Board
 from engine.front.connections.bridge import Bridge
 from engine.front.connections.near_wait import NearWait
 from engine.producer.pipeline import Outcome, Parked, Pipeline
 from engine.protocol.ha.group_transfer import PutMessageStatus
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters
 from ipc.ring import DESCRIPTOR_WORDS, Descriptor
 from store.message.host import Host, offset_message_id
 from store.put.draft import Draft, starts_of
@@ -88,11 +88,15 @@ class Puts:
     """Puts of one front of a master. `compiled`, if set, publishes into the same ring, and answers its own puts."""
 
     def __init__(
-        self, config: BrokerConfig, board: Board, loop: asyncio.AbstractEventLoop, wanted_ring: int | None = None
+        self,
+        config: BrokerConfig,
+        counters: BrokerCounters,
+        loop: asyncio.AbstractEventLoop,
+        wanted_ring: int | None = None,
     ) -> None:
         self.pipeline = FrontPipeline(
             config,
-            board,
+            counters,
             puts_max=config.send_queue_capacity,
             bytes_max=config.send_bytes_in_flight_max,
             patience_ms=PATIENCE_MS,

@@ -1,10 +1,10 @@
-"""Usual sends from a receive buffer into the front's ring, compiled: one call for all whole frames that have come.
+"""Fast sends from a receive buffer into the front's ring, compiled: one call for all whole frames that have come.
 
 Implements: SendMessageRequestHeaderV2.decode, SendMessageProcessor.sendMessage, sendBatchMessage, MessageExtEncoder,
     MessageDecoder.string2messageProperties, messageProperties2String, HashMap (spec: remoting, 2 and 7; store-formats)
 From the header (codes 10, 310 and 320) over the properties and the parts that sends of one message and of several
 share to batches, one piece to the writer, and to the loop over frames. What comes out is byte for byte what
-`store.put.request`, `store.put.draft`, `store.put.batch` and `engine.rings` make. A frame that is unusual in anything
+`store.put.request`, `store.put.draft`, `store.put.batch` and `engine.rings` make. A frame that leaves the fast path
 is left where it is, and nothing is changed: Python takes it. Lengths are a client's word: each is compared with what is
 there before a byte is read. Python calls `take_sends`, at the end of this file. Begin to read there.
 """
@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.board.cursors import BrokerState
 from engine.front.frames.header_kernel import (
     FIELD_WORDS,
     UNKNOWN,
@@ -43,6 +42,7 @@ from engine.front.frames.send_words import (
     AnswerForm,
     AskedWord,
     BlockWord,
+    Fallback,
     Field,
     PeerWord,
     PropertyWord,
@@ -50,7 +50,6 @@ from engine.front.frames.send_words import (
     SaidWord,
     ScratchWord,
     TopicWord,
-    Unusual,
 )
 from engine.producer.pipeline_kernel import SENT_WORDS, StateWord, note_sent
 from engine.protocol.remoting.codes import RequestCode
@@ -59,6 +58,7 @@ from engine.protocol.sending.headers import NAMES
 from engine.protocol.store.retention import DiskState
 from engine.rings.encode_kernel import Span, Template, flip_magic, write_body
 from engine.rings.payload import COMPOSED, HEAD_WORDS, PayloadFlag, PayloadWord
+from engine.shared_memory.cursors import BrokerState
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire, monotonic_ns, ring, store_release
 from ipc.compiled.kernels import bare_kernel, inlined, kernel
@@ -118,15 +118,15 @@ FORM[FormWord.TEXT], FORM[FormWord.OTHERS] = Field.PROPERTIES, UNKNOWN
 
 @bare_kernel
 def read_header(data: Bytes, at: int, end: int, is_json: bool, header: Words, text: Bytes) -> int:
-    """The header at data[at:end] into `header`, its properties into `text`; 0, or why it is unusual."""
+    """The header at data[at:end] into `header`, its properties into `text`; 0, or why it leaves the fast path."""
     if not read_fields(data, at, end, is_json, Fields(FORM, LONG_BYTES, LONG_ENDS), header, text):
-        return Unusual.HEADER
+        return Fallback.HEADER
     code = header[HeaderWord.CODE]
     if code in (SEND_MESSAGE_V2, SEND_BATCH):
-        return Unusual.FIELDS if header[HeaderWord.LONG_NAMES] else 0
+        return Fallback.FIELDS if header[HeaderWord.LONG_NAMES] else 0
     if code == SEND_MESSAGE:
-        return Unusual.FIELDS if header[HeaderWord.LETTERS] else 0
-    return Unusual.CODE
+        return Fallback.FIELDS if header[HeaderWord.LETTERS] else 0
+    return Fallback.CODE
 
 
 # properties
@@ -135,7 +135,7 @@ NAME_END, PAIR_END = ord(NAME_SEPARATOR), ord(PAIR_SEPARATOR)
 ENTRIES_MAX = PROPERTIES_MAX + OWN_MAX
 INDEX_BITS = 8
 INDEX_MASK = (1 << INDEX_BITS) - 1
-# Names by hash: where another name has the same one, it is unusual, too.
+# Names by hash: where another name has the same one, it leaves the fast path, too.
 REFUSED_HASHES = np.array(
     [java_hash(name) for name in sorted((POLICY_PROPERTIES | {CLUSTER, MSG_REGION, TRACE_ON}) - {WAIT})], np.int64
 )
@@ -285,7 +285,7 @@ def _may_be_tree(entries: Words, count: int, capacity: int) -> bool:
 
 @bare_kernel
 def order_properties(entries: Words, state: Words, rules: Words, order: Words, keeps_wait: bool) -> bool:
-    """The broker's own behind the client's, all in Java's order; False where that is unusual."""
+    """The broker's own behind the client's, all in Java's order; False where it leaves the fast path."""
     count, capacity, bytes_of_all = state[SaidWord.COUNT], rules[RulesWord.MAP_CAPACITY], np.int64(0)
     for k in range(rules[RulesWord.OWN_PROPERTIES] * PROPERTY_WORDS):
         entries[count * PROPERTY_WORDS + k] = rules[RulesWord.OWN_FIRST + k]
@@ -349,7 +349,7 @@ LONG_DIGITS = 18
 
 
 class Send(NamedTuple):
-    """A send that is usual so far: its frame, whose body is frame[body:end], and the row of its connection."""
+    """A send that is fast so far: its frame, whose body is frame[body:end], and the row of its connection."""
 
     frame: Bytes
     body: int
@@ -423,40 +423,40 @@ def _is_true(data: Bytes, header: Words, field: int) -> bool:
 
 @bare_kernel
 def look_at_fields(data: Bytes, header: Words, is_batch: bool) -> int:
-    """0, or why the header's fields are unusual, but for topic and queue."""
+    """0, or why the fields of the header leave the fast path, but for topic and queue."""
     for field in range(REQUIRED_WORDS):
         if header[HeaderWord.FIELDS + field * FIELD_WORDS + 1] <= 0:
-            return Unusual.FIELDS
+            return Fallback.FIELDS
     if header[HeaderWord.FLAG] != 0 and header[HeaderWord.FLAG] != ONEWAY_FLAG:
-        return Unusual.HEADER
+        return Fallback.HEADER
     flags = number_at(data, header, Field.SYS_FLAG, 0)
     if flags < 0 or flags & ~USUAL_FLAGS != 0:
-        return Unusual.FIELDS
+        return Fallback.FIELDS
     times = number_at(data, header, Field.RECONSUME_TIMES, 0)
     most = number_at(data, header, Field.MAX_RECONSUME_TIMES, 0)
     if times < 0 or most == NO_NUMBER or number_at(data, header, Field.DEFAULT_QUEUES, 0) == NO_NUMBER:
-        return Unusual.FIELDS
+        return Fallback.FIELDS
     if number_at(data, header, Field.FLAG, 0) == NO_NUMBER:
-        return Unusual.FIELDS
+        return Fallback.FIELDS
     if not _is_truth(data, header, Field.UNIT_MODE, False) or _is_true(data, header, Field.BATCH) != is_batch:
-        return Unusual.FIELDS
-    return 0 if is_batch or _is_truth(data, header, Field.BATCH, True) else Unusual.FIELDS
+        return Fallback.FIELDS
+    return 0 if is_batch or _is_truth(data, header, Field.BATCH, True) else Fallback.FIELDS
 
 
 @kernel
 def slot_of(block: Words, data: Bytes, header: Words) -> int:
-    """The slot of the queue that a header names, or why it is unusual."""
+    """The slot of the queue that a header names, or why it leaves the fast path."""
     place = HeaderWord.FIELDS + Field.TOPIC * FIELD_WORDS
     row = _row_of_topic(block, data, header[place], header[place + 1])
     if row < 0:
-        return Unusual.TOPIC
+        return Fallback.TOPIC
     topics = carray(words_at(block[BlockWord.TOPICS_AT]), (block[BlockWord.TOPICS] * TOPIC_WORDS,))
     queue_id = number_at(data, header, Field.QUEUE_ID, -1)
     if not 0 <= queue_id < topics[row + TopicWord.QUEUES]:
-        return Unusual.QUEUE
+        return Fallback.QUEUE
     slots = carray(words_at(block[BlockWord.SLOTS_AT]), (block[BlockWord.SLOTS],))
     slot = slots[topics[row + TopicWord.SLOTS_AT] + queue_id]
-    return slot if slot >= 0 else Unusual.QUEUE
+    return slot if slot >= 0 else Fallback.QUEUE
 
 
 @bare_kernel
@@ -477,18 +477,18 @@ def has_room(block: Words, state: Words, local: Words, peers: Words, peer_row: i
 
 @kernel
 def place_for(block: Words, peers: Words, peer_row: int, waits: int, in_sync: int, length: int, taken: int) -> int:
-    """Return where in the ring so many bytes go, which make `length` in the log; or why they are unusual."""
+    """Return where in the ring so many bytes go, which make `length` in the log; or why they leave the fast path."""
     if waits and in_sync < block[BlockWord.IN_SYNC_MIN]:
-        return Unusual.NOW
+        return Fallback.NOW
     state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
     local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
     if not has_room(block, state, local, peers, peer_row, length):
-        return Unusual.ROOM
+        return Fallback.ROOM
     control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))
     words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
     size = block[BlockWord.DATA_BYTES]
     position = room_at(control, words, size, local[LocalWord.TAIL], local[LocalWord.POSITION], taken)
-    return position if position >= 0 else Unusual.ROOM
+    return position if position >= 0 else Fallback.ROOM
 
 
 @bare_kernel
@@ -571,7 +571,7 @@ def _separators(frame: Bytes, at: int, count: int) -> int:
 
 @bare_kernel
 def _measure(frame: Bytes, at: int, end: int, lengths: Words, first: int, fixed: int, shared: int) -> int:
-    """Count the messages in frame[at:end], and note their records' lengths from lengths[first] on; -1: unusual."""
+    """Count the messages in frame[at:end], and note their records' lengths from lengths[first] on; -1: not fast."""
     count = np.int64(0)
     while at < end:
         if count >= RECORDS_MAX or end - at < ITEM_HEAD_BYTES:
@@ -643,7 +643,7 @@ def _write_head(data: Bytes, at: int, records: int, length: int, bytes_max: int)
 
 @kernel
 def put_batch(block: Words, send: Send, slot: int) -> int:
-    """The messages in a frame's body into the ring; 0, or why they are unusual."""
+    """The messages in a frame's body into the ring; 0, or why they leave the fast path."""
     body, end, peers, peer_row = send.body, send.end, send.peers, send.peer_row
     scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
     header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]
@@ -652,17 +652,17 @@ def put_batch(block: Words, send: Send, slot: int) -> int:
     lengths = carray(words_at(block[BlockWord.LENGTHS_AT]), (block[BlockWord.ROWS] * RECORDS_MAX,))
     number, shared, most = local[LocalWord.TAIL], said[SaidWord.OUT_BYTES], rules[RulesWord.BODY_BYTES_MAX]
     if end - body > most or shared > MAX_PROPERTIES_BYTES:
-        return Unusual.SIZE
+        return Fallback.SIZE
     state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
     if not has_room(block, state, local, peers, peer_row, end - body):  # the row of `number` may be another's still
-        return Unusual.ROOM
+        return Fallback.ROOM
     first = number % block[BlockWord.ROWS] * RECORDS_MAX
     fixed = BODY_AT + 1 + header[HeaderWord.FIELDS + Field.TOPIC * FIELD_WORDS + 1] + 2
     records, length = _measure(send.frame, body, end, lengths, first, fixed, shared), np.int64(0)
     for k in range(records):
         length += lengths[first + k]
     if records < 2 or length + PAYLOAD_HEAD_BYTES > block[BlockWord.RECORD_BYTES_MAX]:
-        return Unusual.SIZE
+        return Fallback.SIZE
     counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
     in_sync = load_acquire(counters, block[BlockWord.IN_SYNC_SLAVES])
     taken = PAYLOAD_HEAD_BYTES + length
@@ -688,7 +688,7 @@ HEADER_MASK = 0xFFFFFF
 
 @kernel
 def _properties(block: Words, header: Words, scratch: Words, text: Bytes, is_batch: bool) -> bool:
-    """Read the properties into the scratch; False where they are unusual."""
+    """Read the properties into the scratch; False where they leave the fast path."""
     rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
     entries, state = scratch[ENTRIES_AT:ORDER_AT], scratch[SAID_AT:ENTRIES_AT]
     count = header[HeaderWord.TEXT_BYTES]
@@ -701,12 +701,12 @@ def _properties(block: Words, header: Words, scratch: Words, text: Bytes, is_bat
 
 @kernel
 def _put(block: Words, frame: Bytes, at: int, end: int, peers: Words, peer_row: int, now_ns: int) -> int:
-    """The frame at frame[at:end], without its length, into the ring; 0, or why it is unusual."""
+    """The frame at frame[at:end], without its length, into the ring; 0, or why it leaves the fast path."""
     word = load_be32(frame, at)
     kind, header_at = word >> 24, at + LENGTH_BYTES
     body = header_at + (word & HEADER_MASK)
     if (kind != Serialize.JSON and kind != Serialize.ROCKETMQ) or body > end:
-        return Unusual.HEADER
+        return Fallback.HEADER
     scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
     text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))
     header = scratch[:HEADER_WORDS]
@@ -719,12 +719,12 @@ def _put(block: Words, frame: Bytes, at: int, end: int, peers: Words, peer_row: 
         return reason
     born = HeaderWord.FIELDS + Field.BORN_MS * FIELD_WORDS
     if whole_number(frame, header[born], header[born + 1], LONG_DIGITS) < 0:
-        return Unusual.FIELDS
+        return Fallback.FIELDS
     slot = slot_of(block, frame, header)
     if slot < 0:
         return slot
     if not _properties(block, header, scratch, text, is_batch):
-        return Unusual.PROPERTIES
+        return Fallback.PROPERTIES
     template = Template(carray(bytes_at(block[BlockWord.TEMPLATE_AT]), (BODY_AT,)), BODY_AT, 0)
     send = Send(frame, body, end, kind == Serialize.JSON, template, peers, peer_row, now_ns)
     return put_batch(block, send, slot) if is_batch else _publish(block, send, slot)
@@ -740,9 +740,9 @@ def _publish(block: Words, send: Send, slot: int) -> int:
     body_bytes = send.end - send.body
     length = BODY_AT + body_bytes + 1 + topic_bytes + 2 + said[SaidWord.OUT_BYTES]
     if not 0 < body_bytes <= rules[RulesWord.BODY_BYTES_MAX] or said[SaidWord.OUT_BYTES] >= TEXT_BYTES:
-        return Unusual.SIZE
+        return Fallback.SIZE
     if length > block[BlockWord.RECORD_BYTES_MAX]:
-        return Unusual.SIZE
+        return Fallback.SIZE
     counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
     in_sync = load_acquire(counters, block[BlockWord.IN_SYNC_SLAVES])
     position = place_for(block, send.peers, send.peer_row, said[SaidWord.WAITS], in_sync, length, length)
@@ -765,15 +765,15 @@ def _publish(block: Words, send: Send, slot: int) -> int:
 
 @kernel
 def take_sends(block: Words, at: int, end: int, peer_slot: int) -> int:
-    """Put the usual sends among the frames in the receive buffer from `at` to `end`, up to the first frame that is not
-    usual or not whole: where it begins. block[REASON] says why, block[TAKEN] how many were put.
+    """Put the fast sends among the frames in the receive buffer from `at` to `end`, up to the first frame that is not
+    fast or not whole: where it begins. block[REASON] says why, block[TAKEN] how many were put.
     """
     block[BlockWord.TAKEN], block[BlockWord.REASON] = 0, 0
     frame = carray(bytes_at(block[BlockWord.BUFFER_AT]), (block[BlockWord.BUFFER_BYTES],))
     counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
     peers = carray(words_at(block[BlockWord.PEERS_AT]), (block[BlockWord.PEERS] * PEER_WORDS,))
     if not 0 <= at <= end <= frame.size or not 0 <= peer_slot < block[BlockWord.PEERS]:
-        block[BlockWord.REASON] = Unusual.NOW
+        block[BlockWord.REASON] = Fallback.NOW
         return at
     is_open = block[BlockWord.IS_OPEN] != 0
     is_open &= counters[block[BlockWord.BROKER_STATE]] == BrokerState.RUNNING
@@ -784,11 +784,11 @@ def take_sends(block: Words, at: int, end: int, peer_slot: int) -> int:
     while end - at >= 2 * LENGTH_BYTES:
         length = load_be32(frame, at)
         if not LENGTH_BYTES <= length <= FRAME_BYTES_MAX:
-            block[BlockWord.REASON] = Unusual.HEADER
+            block[BlockWord.REASON] = Fallback.HEADER
             break
         if length > end - at - LENGTH_BYTES:
             break
-        reason = np.int64(Unusual.NOW)
+        reason = np.int64(Fallback.NOW)
         if is_open:
             reason = _put(block, frame, at + LENGTH_BYTES, at + LENGTH_BYTES + length, peers, peer_row, now_ns)
         if reason != 0:

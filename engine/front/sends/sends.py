@@ -1,8 +1,9 @@
 """The service of all that clients put: a request is checked, made what is stored, and put; its answer comes after that.
 
 Implements: SendMessageProcessor.processRequest, sendMessage, sendBatchMessage (spec: remoting, 7)
-What is checked stands in `engine.protocol.sending`, what is stored in `store.put`; `SendDesk` has the ring, answers and
-the bounds. Sends (10, 310, 320) are here; what consumers give back, ends of transactions and replies are beside it.
+What is checked stands in `engine.protocol.sending`, what is stored in `store.put`; `SendProcessor` has the ring,
+answers and the bounds. Sends (10, 310, 320) are here; what consumers give back, ends of transactions and replies are
+beside it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from engine.front.connections.pace import NEVER_MS
 from engine.front.connections.peer import Peer
 from engine.front.connections.service import FrontContext
 from engine.front.sends import counting
-from engine.front.sends.admission import Json, SendDesk, Task, Then, TopicChecks
+from engine.front.sends.admission import Json, SendProcessor, Task, Then, TopicChecks
 from engine.front.sends.puts import PutOutcome
 from engine.front.sends.stored_requests import MovedOffsets, Replies, SendBacks
 from engine.front.sends.transactions import TransactionEnds
@@ -47,14 +48,14 @@ class Sends:
     })  # fmt: skip
 
     def __init__(self, context: FrontContext) -> None:
-        self.desk = SendDesk(context)
+        self.processor = SendProcessor(context)
         self._unique_keys = UniqueKeys(context.config.broker_ip1)
-        self._topics = TopicChecks(self.desk)
-        self._ends = TransactionEnds(self.desk)
-        self._moved = MovedOffsets(self.desk, context.moved)
-        replies = Replies(self.desk, self._topics)
+        self._topics = TopicChecks(self.processor)
+        self._ends = TransactionEnds(self.processor)
+        self._moved = MovedOffsets(self.processor, context.moved)
+        replies = Replies(self.processor, self._topics)
         self._others: dict[int, Callable[[Task], None]] = {
-            RequestCode.CONSUMER_SEND_MSG_BACK: SendBacks(self.desk).begin,
+            RequestCode.CONSUMER_SEND_MSG_BACK: SendBacks(self.processor).begin,
             RequestCode.END_TRANSACTION: self._ends.begin,
             RequestCode.SEND_REPLY_MESSAGE: replies.begin, RequestCode.SEND_REPLY_MESSAGE_V2: replies.begin,
         }  # fmt: skip
@@ -62,29 +63,29 @@ class Sends:
     def begin(self, request: RemotingCommand, peer: Peer, now_ms: int) -> RemotingCommand | None:
         """A request; an answer only where it is refused before it is looked at."""
         try:
-            task = self.desk.admit(request, peer, now_ms)
+            task = self.processor.admit(request, peer, now_ms)
         except Refused as refused:
-            return self.desk.refusal(request, refused)
-        with self.desk.guarded(task):
+            return self.processor.refusal(request, refused)
+        with self.processor.guarded(task):
             other = self._others.get(request.code)
             if other is not None:
                 other(task)
                 return None
             header = send_header(request)
-            check_whole(self.desk.broker, header, len(request.body))
-            with self.desk.guarded(task, self.desk.common):
+            check_whole(self.processor.broker, header, len(request.body))
+            with self.processor.guarded(task, self.processor.common):
                 self._topics.check(task, header, lambda header, topic: self._checked(task, header, topic))
         return None
 
     def turn(self, now_ms: int) -> None:
         """Expire what waits too long, and write due op messages and events."""
-        self.desk.turn()
+        self.processor.turn()
         self._ends.turn(now_ms)
         self._moved.turn()
 
     def rest_ms(self, _now_ms: int) -> int:
         """Return for how long nothing is due: 0 while something is under way."""
-        is_at_rest = self.desk.is_at_rest and self._ends.is_at_rest and not self.desk.context.moved
+        is_at_rest = self.processor.is_at_rest and self._ends.is_at_rest and not self.processor.context.moved
         return NEVER_MS if is_at_rest else 0
 
     def left(self, _peer: Peer) -> None:
@@ -93,16 +94,16 @@ class Sends:
     def close(self) -> None:
         """Release the transactions' tables and the ring."""
         self._ends.close()
-        self.desk.close()
+        self.processor.close()
 
     # checks
 
     def _checked(self, task: Task, header: SendHeader, topic: Json) -> None:
         """The topic is there, and has such a queue."""
-        desk = self.desk
+        processor = self.processor
         name = topic["topicName"]
         if name.startswith(RETRY_PREFIX):
-            if header.batch and desk.line.put.inner_batches:
+            if header.batch and processor.line.put.inner_batches:
                 remark = f"batch request does not support retry group {name}"
                 raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
             if not header.batch:
@@ -112,12 +113,12 @@ class Sends:
 
     def _retry(self, task: Task, header: SendHeader, group: str) -> None:
         """A message that a consumer gives back by sending it: dead after too many attempts."""
-        config = self.desk.context.tables.groups.get(group)
+        config = self.processor.context.tables.groups.get(group)
         if config is not None:
             self._with_group(task, header, group, config)
         else:
             fields = {"group": group}
-            self.desk.ask(
+            self.processor.ask(
                 task,
                 "ensure_group",
                 group,
@@ -126,14 +127,14 @@ class Sends:
             )
 
     def _with_group(self, task: Task, header: SendHeader, group: str, config: Json | None) -> None:
-        with self.desk.guarded(task, self.desk.common):
+        with self.processor.guarded(task, self.processor.common):
             if config is None:
-                raise checks.group_missing(self.desk.broker, group)
+                raise checks.group_missing(self.processor.broker, group)
             most = attempts_max(task.request, header.max_reconsume_times, config["retryMaxTimes"])
-            if not self.desk.line.put.retries_orderly_to_dead:
+            if not self.processor.line.put.retries_orderly_to_dead:
                 self._put(task, header, most)
                 return
-            self.desk.ask(
+            self.processor.ask(
                 task,
                 "has_locks",
                 group,
@@ -144,45 +145,49 @@ class Sends:
     # into the log
 
     def _put(self, task: Task, header: SendHeader, attempts: int) -> None:
-        desk = self.desk
+        processor = self.processor
         try:
             stored, draft = self._drafted(task, header, attempts)
         except (PropertiesTooLarge, InvalidMessage) as invalid:
-            with desk.guarded(task, desk.common):
+            with processor.guarded(task, processor.common):
                 self._put_invalid(task, invalid)
             return
 
         def put() -> None:
-            desk.put(
+            processor.put(
                 task,
                 draft,
                 waits=stored.waits,
                 queue_id=header.queue_id,
-                limit_ms=desk.config.wait_in_send_queue_ms,
+                limit_ms=processor.config.wait_in_send_queue_ms,
                 then=Then(
                     lambda outcome: self._put_done(task, stored, outcome),
-                    note=partial(counting.note_sent, desk.context.counts, stored, draft),
+                    note=partial(counting.note_sent, processor.context.counts, stored, draft),
                 ),
             )
 
         if stored.topic.startswith(DEAD_PREFIX):
-            counting.note_dead(desk.context.counts, str(header.producer_group), str(header.topic))
-        if not stored.topic.startswith(DEAD_PREFIX) or stored.topic in desk.context.tables.topics or desk.is_slave:
+            counting.note_dead(processor.context.counts, str(header.producer_group), str(header.topic))
+        if (
+            not stored.topic.startswith(DEAD_PREFIX)
+            or stored.topic in processor.context.tables.topics
+            or processor.is_slave
+        ):
             put()
             return
 
         def made(answer: Json) -> None:
-            with desk.guarded(task, desk.common):
+            with processor.guarded(task, processor.common):
                 if "config" not in answer:
                     raise send_back.topic_missing(stored.topic)
                 put()
 
         question = send_back.dead_topic(stored.topic, topics.DEAD_QUEUES)
-        desk.ask(task, "ensure_back_topic", stored.topic, question, made)
+        processor.ask(task, "ensure_back_topic", stored.topic, question, made)
 
     def _drafted(self, task: Task, header: SendHeader, attempts: int) -> tuple[Stored, Draft]:
         """Return what is stored, and its record. Raises Refused, InvalidMessage, PropertiesTooLarge."""
-        desk, facts = self.desk, self.desk.facts.now()
+        processor, facts = self.processor, self.processor.facts.now()
         request = SendRequest(
             topic=str(header.topic),
             body=bytes(task.request.body),
@@ -196,10 +201,10 @@ class Sends:
             max_reconsume_times=attempts,
             batch=header.batch,
         )
-        if desk.config.reject_transaction_message and not header.batch:
+        if processor.config.reject_transaction_message and not header.batch:
             fields = parse_properties(facts.policy, request.properties)
             if is_half(fields, request.reconsume_times, facts):
-                remark = f"the broker[{desk.broker.ip}] sending transaction message is forbidden"
+                remark = f"the broker[{processor.broker.ip}] sending transaction message is forbidden"
                 raise Refused(ResponseCode.NO_PERMISSION, remark)
         if header.batch:
             stored = received_batch(request, facts)
@@ -211,26 +216,26 @@ class Sends:
         return stored, draft_of(to_log(stored, facts), facts)
 
     def _put_invalid(self, task: Task, invalid: InvalidMessage | PropertiesTooLarge) -> None:
-        if getattr(invalid, "field", "") == LARGE and self.desk.line.put.throws_large_batches:
+        if getattr(invalid, "field", "") == LARGE and self.processor.line.put.throws_large_batches:
             raise Thrown("java.lang.RuntimeException: message body size exceeded")
         if thrown := getattr(invalid, "thrown", None):
             raise Thrown(thrown)
-        self.desk.say_status(task, self.desk.status_of(invalid))
+        self.processor.say_status(task, self.processor.status_of(invalid))
 
     def _put_done(self, task: Task, stored: Stored, outcome: PutOutcome) -> None:
-        desk = self.desk
+        processor = self.processor
         if not outcome.status.is_stored:
-            self.desk.say_status(task, outcome.status)
+            self.processor.say_status(task, outcome.status)
             return
-        unique_key = stored.fields.get(UNIQ_KEY) if desk.line.put.adds_unique_key else None
-        is_inner = stored.sys_flag & SysFlag.INNER_BATCH and desk.line.put.inner_batches
+        unique_key = stored.fields.get(UNIQ_KEY) if processor.line.put.adds_unique_key else None
+        is_inner = stored.sys_flag & SysFlag.INNER_BATCH and processor.line.put.inner_batches
         fields = answers.stored_fields(
-            desk.common,
+            processor.common,
             outcome.message_id,
             outcome.queue_id,
             outcome.queue_offset,
             transaction_id=unique_key,
             batch_key=unique_key if is_inner else None,
-            capacity=desk.fields_capacity(task.request),
+            capacity=processor.fields_capacity(task.request),
         )
-        desk.say(task, desk.put_answer(outcome.status).code, None, fields)
+        processor.say(task, processor.put_answer(outcome.status).code, None, fields)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from engine.front.sends import counting
-from engine.front.sends.admission import Json, SendDesk, Task, Then, TopicChecks
+from engine.front.sends.admission import Json, SendProcessor, Task, Then, TopicChecks
 from engine.front.sends.puts import PutOutcome
 from engine.producer.pipeline import Busy
 from engine.protocol.ha.group_transfer import PutMessageStatus
@@ -38,19 +38,19 @@ from store.put.resend import SendBack, sent_back
 class SendBacks:
     """Messages given back through one front."""
 
-    def __init__(self, desk: SendDesk) -> None:
-        self._desk = desk
+    def __init__(self, processor: SendProcessor) -> None:
+        self._processor = processor
 
     def begin(self, task: Task) -> None:
         """A request. Raises Refused, Thrown."""
         header = send_back.send_back_header(task.request)
-        desk = self._desk
-        config = desk.context.tables.groups.get(header.group)
+        processor = self._processor
+        config = processor.context.tables.groups.get(header.group)
         if config is not None:
             self._with_group(task, header, config)
         else:
             fields = {"group": header.group}
-            desk.ask(
+            processor.ask(
                 task,
                 "ensure_group",
                 header.group,
@@ -59,23 +59,23 @@ class SendBacks:
             )
 
     def _with_group(self, task: Task, header: SendBackHeader, group: Json | None) -> None:
-        desk = self._desk
+        processor = self._processor
         if group is None:
-            raise checks.group_missing(desk.broker, header.group)
-        if not desk.board.broker_permission.read() & checks.PERM_WRITE:
-            raise checks.forbidden(desk.broker)
+            raise checks.group_missing(processor.broker, header.group)
+        if not processor.counters.broker_permission.read() & checks.PERM_WRITE:
+            raise checks.forbidden(processor.broker)
         if group["retryQueueNums"] <= 0:
-            desk.say(task)
+            processor.say(task)
             return
         question = send_back.retry_topic(header, group["retryQueueNums"])
         self._with_topic(task, question, lambda topic: self._back(task, header, group, topic))
 
     def _with_topic(self, task: Task, question: Json, then: Callable[[Json], None]) -> None:
-        desk, name = self._desk, question["topic"]
-        config = desk.context.tables.topics.get(name)
+        processor, name = self._processor, question["topic"]
+        config = processor.context.tables.topics.get(name)
         if config is not None:
             then(config)
-        elif desk.is_slave:  # it makes none
+        elif processor.is_slave:  # it makes none
             self._say_status(task, PutMessageStatus.SERVICE_NOT_AVAILABLE)
         else:
 
@@ -84,56 +84,56 @@ class SendBacks:
                     raise send_back.topic_missing(name)
                 then(answer["config"])
 
-            desk.ask(task, "ensure_back_topic", name, question, made)
+            processor.ask(task, "ensure_back_topic", name, question, made)
 
     def _back(self, task: Task, header: SendBackHeader, group: Json, topic: Json) -> None:
-        desk = self._desk
+        processor = self._processor
         send_back.check_retry_topic(topic)
         if header.offset is None:
-            raise send_back.lacks("offset", desk.line)
-        message = desk.message_at(header.offset)
+            raise send_back.lacks("offset", processor.line)
+        message = processor.message_at(header.offset)
         if message is None:
             raise send_back.message_missing(header.offset)
         if header.delay_level is None:
-            raise send_back.lacks("delayLevel", desk.line)
+            raise send_back.lacks("delayLevel", processor.line)
         asked = SendBack(
             group=header.group,
             delay_level=header.delay_level,
             max_reconsume_times=attempts_max(task.request, header.max_reconsume_times, group["retryMaxTimes"]),
-            queue_id=desk.drawn_queue(group["retryQueueNums"]),
+            queue_id=processor.drawn_queue(group["retryQueueNums"]),
         )
         try:
-            stored = sent_back(message, asked, desk.facts.now())
+            stored = sent_back(message, asked, processor.facts.now())
         except InvalidMessage as invalid:
-            self._say_status(task, desk.status_of(invalid))
+            self._say_status(task, processor.status_of(invalid))
             return
         if stored.topic.startswith(DEAD_PREFIX):
             origin = (task.request.ext_fields or {}).get("originTopic", "")
-            counting.note_dead(desk.context.counts, header.group, origin)
+            counting.note_dead(processor.context.counts, header.group, origin)
             question = send_back.dead_topic(stored.topic, topics.DEAD_QUEUES)
             self._with_topic(task, question, lambda _topic: self._put(task, stored))
         else:
             self._put(task, stored)
 
     def _put(self, task: Task, stored: Stored) -> None:
-        desk, facts = self._desk, self._desk.facts.now()
+        processor, facts = self._processor, self._processor.facts.now()
         try:
             draft = draft_of(to_log(stored, facts), facts)
         except (PropertiesTooLarge, InvalidMessage) as invalid:
-            self._say_status(task, desk.status_of(invalid))
+            self._say_status(task, processor.status_of(invalid))
             return
 
         def done(outcome: PutOutcome) -> None:
             self._say_status(task, outcome.status)
 
-        desk.put_stored(task, stored, draft, Then(done))
+        processor.put_stored(task, stored, draft, Then(done))
 
     def _say_status(self, task: Task, status: PutMessageStatus) -> None:
         if status is PutMessageStatus.PUT_OK:
-            self._desk.say(task)
+            self._processor.say(task)
         else:
-            name = send_back.status_name(status, self._desk.line.put)
-            self._desk.say(task, ResponseCode.SYSTEM_ERROR, name)
+            name = send_back.status_name(status, self._processor.line.put)
+            self._processor.say(task, ResponseCode.SYSTEM_ERROR, name)
 
 
 CALL_LIMIT_MS = 12_000  # Broker2Client.callClient waits for ten seconds
@@ -142,18 +142,18 @@ CALL_LIMIT_MS = 12_000  # Broker2Client.callClient waits for ten seconds
 class Replies:
     """Replies that one front receives."""
 
-    def __init__(self, desk: SendDesk, topics: TopicChecks) -> None:
-        self._desk, self._topics = desk, topics
+    def __init__(self, processor: SendProcessor, topics: TopicChecks) -> None:
+        self._processor, self._topics = processor, topics
 
     def begin(self, task: Task) -> None:
         """A request. Raises Refused, Thrown."""
         header = send_header(task.request)
-        check_whole(self._desk.broker, header, len(task.request.body))
-        with self._desk.guarded(task, self._desk.common):
+        check_whole(self._processor.broker, header, len(task.request.body))
+        with self._processor.guarded(task, self._processor.common):
             self._topics.check(task, header, lambda checked, _topic: self._push(task, header, checked.queue_id))
 
     def _push(self, task: Task, header: SendHeader, queue_id: int) -> None:
-        desk, facts = self._desk, self._desk.facts.now()
+        processor, facts = self._processor, self._processor.facts.now()
         properties = reserved_removed(header.properties, facts)
         fields = parse_properties(facts.policy, properties)
         client_id = fields.get(REPLY_TO_CLIENT)
@@ -187,14 +187,14 @@ class Replies:
             born, own = (f"{host.ip}:{host.port}" for host in (task.peer.address, facts.store_host))
             call = reply.push(header, property_text(facts.policy, fields), born, own, wall_ms())
             call |= {"channel": answer["channel"], "body": base64.b64encode(stored.body).decode()}
-            desk.ask(task, "call", name, call, answered)
+            processor.ask(task, "call", name, call, answered)
 
-        desk.ask(task, "find_client", name, {"clientId": client_id}, known)
+        processor.ask(task, "find_client", name, {"clientId": client_id}, known)
 
     def _pushed(self, task: Task, stored: Stored, pushed: PushResult) -> None:
         """Keep it, whether somebody took it or not; the answer tells of the push."""
-        desk, facts = self._desk, self._desk.facts.now()
-        if not desk.config.store_reply_message_enable:
+        processor, facts = self._processor, self._processor.facts.now()
+        if not processor.config.store_reply_message_enable:
             self._say(task, stored, pushed, None)
             return
         try:
@@ -202,17 +202,17 @@ class Replies:
         except (PropertiesTooLarge, InvalidMessage):
             self._say(task, stored, pushed, None)
             return
-        desk.put_stored(task, stored, draft, Then(lambda outcome: self._say(task, stored, pushed, outcome)))
+        processor.put_stored(task, stored, draft, Then(lambda outcome: self._say(task, stored, pushed, outcome)))
 
     def _say(self, task: Task, stored: Stored, pushed: PushResult, outcome: PutOutcome | None) -> None:
-        fields, capacity = self._desk.common, self._desk.fields_capacity(task.request)
+        fields, capacity = self._processor.common, self._processor.fields_capacity(task.request)
         if outcome is not None and outcome.status.is_stored:
             fields = answers.stored_fields(
                 fields, outcome.message_id, stored.queue_id, outcome.queue_offset, capacity=capacity
             )
         elif pushed is reply.PUSHED:
             fields = answers.stored_fields(fields, "0", stored.queue_id, 0, capacity=capacity)
-        self._desk.say(task, pushed.code, pushed.remark, fields)
+        self._processor.say(task, pushed.code, pushed.remark, fields)
 
 
 A_TURN, WAITS_MS = 100, 3000
@@ -221,8 +221,8 @@ A_TURN, WAITS_MS = 100, 3000
 class MovedOffsets:
     """Events of one front; `noted` is what its pulls note, a bounded number."""
 
-    def __init__(self, desk: SendDesk, noted: deque[MovedOffset]) -> None:
-        self._desk, self._noted = desk, noted
+    def __init__(self, processor: SendProcessor, noted: deque[MovedOffset]) -> None:
+        self._processor, self._noted = processor, noted
 
     def turn(self) -> None:
         """Write at most A_TURN of the noted events."""
@@ -230,13 +230,13 @@ class MovedOffsets:
             self._write(self._noted.popleft())
 
     def _write(self, event: MovedOffset) -> None:
-        desk, facts = self._desk, self._desk.facts.now()
-        if desk.puts is None:  # a slave's log is its master's
+        processor, facts = self._processor, self._processor.facts.now()
+        if processor.puts is None:  # a slave's log is its master's
             return
-        stored = offset_moved(event, desk.config.broker_name, facts, wall_ms())
+        stored = offset_moved(event, processor.config.broker_name, facts, wall_ms())
         try:
             draft = draft_of(to_log(stored, facts), facts)
-            desk.puts.put(
+            processor.puts.put(
                 draft,
                 waits=False,
                 queue_id=stored.queue_id,

@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from engine.board.decided_table import NOTHING, DecidedJournal, DecidedRow, DecidedTable, State
 from engine.front.sends import counting
-from engine.front.sends.admission import SendDesk, Task, Then
+from engine.front.sends.admission import SendProcessor, Task, Then
 from engine.front.sends.puts import PutOutcome
 from engine.net.log_lines import Seldom
 from engine.producer.pipeline import Busy
@@ -37,6 +36,7 @@ from engine.protocol.sending.end_transaction import (
     transaction_of,
 )
 from engine.services.decided_halves import CommitsInLog
+from engine.shared_memory.decided_table import NOTHING, DecidedJournal, DecidedRow, DecidedTable, State
 from ipc.clock import monotonic_ms, wall_ms
 from store.errors import InvalidMessage, PropertiesTooLarge
 from store.message.record import Message
@@ -158,26 +158,28 @@ Op = tuple[int, str]  # queue of the halves, their offsets
 class TransactionEnds:
     """Ends of transactions that reach one front."""
 
-    def __init__(self, desk: SendDesk) -> None:
-        self._desk, config = desk, desk.config
+    def __init__(self, processor: SendProcessor) -> None:
+        self._processor, config = processor, processor.config
         self._batches = OpBatches(
             bytes_max=config.transaction_op_msg_max_bytes, interval_ms=config.transaction_op_batch_interval_ms
         )
         self._again: deque[Op] = deque()
         self._seldom = Seldom(log)
         self._decisions: Decisions | None = None
-        self._log = CommitsInLog(config, desk.board)
-        if desk.decided is not None and desk.puts is not None:
-            context, fronts = desk.context, range(config.front_processes)
-            others = [DecidedTable.attach(desk.board.directory, front) for front in fronts if front != context.number]
-            self._decisions = Decisions(desk.decided, others, desk.puts)
+        self._log = CommitsInLog(config, processor.counters)
+        if processor.decided is not None and processor.puts is not None:
+            context, fronts = processor.context, range(config.front_processes)
+            others = [
+                DecidedTable.attach(processor.counters.directory, front) for front in fronts if front != context.number
+            ]
+            self._decisions = Decisions(processor.decided, others, processor.puts)
             for half in self._decisions.left_halves:
                 self._note_op(HALF_QUEUE, half)
 
     def begin(self, task: Task) -> None:
         """A request. Raises Refused, Thrown."""
-        header, desk = end_header(task.request), self._desk
-        if desk.is_slave:
+        header, processor = end_header(task.request), self._processor
+        if processor.is_slave:
             raise on_slave()
         if header.is_asked or header.decision is not Decision.COMMIT:
             self._seldom.tell(
@@ -188,14 +190,14 @@ class TransactionEnds:
                 level=logging.DEBUG,
             )
         if header.decision is Decision.PENDING:
-            desk.finish(task, None)
+            processor.finish(task, None)
             return
         half = check_half(
-            None if header.half_physical_offset is None else desk.message_at(header.half_physical_offset),
+            None if header.half_physical_offset is None else processor.message_at(header.half_physical_offset),
             header,
             task.now_ms,
-            timeout_ms=desk.config.transaction_timeout_ms,
-            rejects_late=desk.line.put.rejects_late_ends,
+            timeout_ms=processor.config.transaction_timeout_ms,
+            rejects_late=processor.line.put.rejects_late_ends,
         )
         self._end(task, half, header.decision)
 
@@ -214,7 +216,7 @@ class TransactionEnds:
             return
         if state is None:
             self._decisions.roll_back(key)
-            counting.note_rolled_back(self._desk.context.counts, half)
+            counting.note_rolled_back(self._processor.context.counts, half)
         elif is_commit is not (state is State.COMMITTED):
             self._remove(None, half, key, None)
             raise Refused(ResponseCode.ILLEGAL_OPERATION, ENDED)
@@ -232,13 +234,13 @@ class TransactionEnds:
         return True
 
     def _commit(self, task: Task, half: Message, key: bytes, decisions: Decisions) -> None:
-        desk, facts = self._desk, self._desk.facts.now()
+        processor, facts = self._processor, self._processor.facts.now()
         try:
             stored = committed(half, facts)
             draft = draft_of(to_log(stored, facts), facts)
         except (PropertiesTooLarge, InvalidMessage) as invalid:
-            answer = end_answer(desk.status_of(invalid), desk.config.max_message_bytes)
-            desk.say(task, answer.code, answer.remark)
+            answer = end_answer(processor.status_of(invalid), processor.config.max_message_bytes)
+            processor.say(task, answer.code, answer.remark)
             return
         place = decisions.begin(key)
         if place is None:
@@ -247,28 +249,28 @@ class TransactionEnds:
         def done(outcome: PutOutcome) -> None:
             if outcome.status.is_stored:
                 decisions.is_put(place)
-                counting.note_committed(desk.context.counts, half, stored)
+                counting.note_committed(processor.context.counts, half, stored)
                 self._remove(task, half, key, None)
                 return
             if outcome.status is PutMessageStatus.UNKNOWN_ERROR and outcome.number != NOTHING:
                 decisions.is_unknown(place, outcome.number)
             else:
                 decisions.is_not_put(place)
-            answer = end_answer(outcome.status, desk.config.max_message_bytes)
-            desk.say(task, answer.code, answer.remark)
+            answer = end_answer(outcome.status, processor.config.max_message_bytes)
+            processor.say(task, answer.code, answer.remark)
 
         try:
-            desk.put(
+            processor.put(
                 task,
                 draft,
                 waits=stored.waits,
                 queue_id=stored.queue_id,
-                limit_ms=desk.config.wait_in_transaction_queue_ms,
+                limit_ms=processor.config.wait_in_transaction_queue_ms,
                 then=Then(
                     done,
                     expired=lambda: decisions.is_not_put(place),
                     number=lambda number: decisions.publishes(place, number),
-                    note=partial(counting.note_not_sent, desk.context.counts, draft),
+                    note=partial(counting.note_not_sent, processor.context.counts, draft),
                 ),
             )
         except Busy:
@@ -277,19 +279,19 @@ class TransactionEnds:
 
     def _remove(self, task: Task | None, half: Message, key: bytes, remark: str | None) -> None:
         """Note that the half is done with; the producer is answered once that is written, or will be with others."""
-        facts = self._desk.facts.now()
+        facts = self._processor.facts.now()
         assert self._decisions is not None, "a slave ends none"
         self._decisions.op_is_due(key, half.queue_offset)
         if facts.policy.ops_in_batches:
             self._note_op(half.queue_id, half.queue_offset)
             self._write_due()
             if task is not None:
-                self._desk.say(task, ResponseCode.SUCCESS, remark)
+                self._processor.say(task, ResponseCode.SUCCESS, remark)
         else:
             self._write((half.queue_id, op_offsets(half.queue_offset, facts)), task, remark)
 
     def _note_op(self, queue_id: int, half: int) -> None:
-        facts = self._desk.facts.now()
+        facts = self._processor.facts.now()
         offsets = op_offsets(half, facts)
         if facts.policy.ops_in_batches:
             self._batches.add(queue_id, offsets, monotonic_ms())
@@ -297,13 +299,13 @@ class TransactionEnds:
             self._try_again((queue_id, offsets))
 
     def _write(self, op: Op, task: Task | None = None, remark: str | None = None) -> None:
-        desk, facts = self._desk, self._desk.facts.now()
+        processor, facts = self._processor, self._processor.facts.now()
         stored = op_message(*op, facts, wall_ms())
         draft = draft_of(to_log(stored, facts), facts)
 
         def answer() -> None:
             if task is not None:
-                desk.say(task, ResponseCode.SUCCESS, remark)
+                processor.say(task, ResponseCode.SUCCESS, remark)
 
         def done(outcome: PutOutcome) -> None:
             if outcome.status.is_stored:
@@ -316,15 +318,15 @@ class TransactionEnds:
             self._try_again(op)
             answer()
 
-        assert desk.puts is not None, "a slave ends none"
+        assert processor.puts is not None, "a slave ends none"
         try:
-            desk.puts.put(
+            processor.puts.put(
                 draft,
                 waits=stored.waits,
                 queue_id=stored.queue_id,
                 on_done=done,
                 on_expired=expired,
-                limit_ms=desk.config.wait_in_transaction_queue_ms,
+                limit_ms=processor.config.wait_in_transaction_queue_ms,
             )
         except Busy:
             expired(0)

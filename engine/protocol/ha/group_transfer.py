@@ -61,7 +61,7 @@ class SlaveAck(NamedTuple):
 
 
 def slave_identity(peer: int, high: int = 0, low: int = 0) -> tuple[int, ...]:
-    """Return a slave's identity from its address, in words of `engine.board.addresses`: RocketMQ's slaves send no name.
+    """Return a slave's identity from its address, in words of `addresses`: RocketMQ's slaves send no name.
 
     Two connections from one address may be an old half-open one and its successor, and count once. On loopback several
     slaves share the address, but a dead process's connection closes at once: there the port tells them apart.

@@ -172,15 +172,15 @@ def decode(frame: bytes | memoryview) -> RemotingCommand:
 def _decode_json(header: bytes, body: memoryview) -> RemotingCommand:
     try:
         fields = fastjson.sent(header, "JSON header", HEADER_BYTES_MAX, LOOSE_CHARACTERS_MAX)
-        usual = _usual(fields) or _as_java_reads(JavaFields(fields, "JSON header", "it"))
+        said = _as_java_writes(fields) or _as_java_reads(JavaFields(fields, "JSON header", "it"))
     except MalformedJson as malformed:
         raise MalformedFrame("JSON header", malformed.reason) from None
-    code, flag, opaque, version, remark, language, ext = usual
+    code, flag, opaque, version, remark, language, ext = said
     _check_fields(len(ext or ()))
     return RemotingCommand(code, opaque, flag, remark, ext, body, language, version, Serialize.JSON)
 
 
-def _usual(fields: Any) -> _Said | None:
+def _as_java_writes(fields: Any) -> _Said | None:
     """Return what a header says whose fields have the names and kinds that Java writes; else None."""
     if type(fields) is not dict or not fields.keys() <= _NAMES:
         return None

@@ -20,8 +20,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.board.clients.client_table import ClientTable
-from engine.board.topic_table import TopicTable
 from engine.protocol.tables.defaults import Identity
 from engine.protocol.tables.metadata import FILES, Metadata, Served, Unsaved
 from engine.protocol.tables.timer_state import FILE_BYTES, TimerCheckpoint
@@ -29,6 +27,8 @@ from engine.remoting.files.offset_writing import OffsetWriting
 from engine.remoting.files.saves import Saves
 from engine.remoting.loop.slices import in_slices
 from engine.settings.config import BrokerConfig, BrokerRole
+from engine.shared_memory.clients.client_table import ClientTable
+from engine.shared_memory.topic_table import TopicTable
 from ipc.errors import IpcError
 from store.compat import line_of
 from store.errors import MalformedConfig, StoreError

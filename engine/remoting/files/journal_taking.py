@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.board.clients.client_table import ClientJournal
 from engine.protocol.clients.locks import RebalanceLockManager
 from engine.remoting.files.broker_files import BrokerFiles
+from engine.shared_memory.clients.client_table import ClientJournal
 from store.names import CONSUMER_OFFSETS
 
 

@@ -10,8 +10,8 @@ import json
 import os
 from pathlib import Path
 
-from engine.board.region_directory.regions import COUNTS_NAME
-from engine.figures.counted import Counts, Key
+from engine.monitoring.counted import Counts, Key
+from engine.shared_memory.region_directory.regions import COUNTS_NAME
 from store.files.file_io import CREATING_SUFFIX
 
 EACH_MS, STEP = 1000, 500

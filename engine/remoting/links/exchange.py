@@ -19,8 +19,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.board import decided_table
-from engine.board.clients import client_table
+from engine.shared_memory import decided_table
+from engine.shared_memory.clients import client_table
 from ipc import byte_ring
 from ipc.byte_ring import RingReader, RingWriter
 

@@ -58,7 +58,7 @@ class FrontTables(Protocol):
         """Return what a front is to know of these, each by its name at the front; None: it is gone."""
 
 
-class Desk(Protocol):
+class ClientsRole(Protocol):
     """The clients role, which answers the fronts."""
 
     def answer_frame(self, request: RemotingCommand, channel: int) -> Answered | asyncio.Future[Answered]:
@@ -87,8 +87,10 @@ class Desk(Protocol):
 class FrontLinks:
     """The links to all fronts. To be made on the loop that serves."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, directory: Path, fronts: int, bells: Bells, desk: Desk) -> None:
-        self._loop, self._bell, self._desk = loop, bells.clients, desk
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, directory: Path, fronts: int, bells: Bells, role: ClientsRole
+    ) -> None:
+        self._loop, self._bell, self._role = loop, bells.clients, role
         self._fronts = fronts  # the last pipe is the transactions role's, who knows no tables and no channels
         self._pipes = [
             Pipe(directory, front, is_front=False, bells=bells) for front in range(fronts + exchange.SERVICES)
@@ -159,19 +161,19 @@ class FrontLinks:
             yield len(some)
 
     def _whole(self, table: str, fronts: set[int]) -> Iterator[int]:
-        names = self._desk.front_tables.names_in(table)
+        names = self._role.front_tables.names_in(table)
         for start in range(0, len(names) or 1, ENTRIES_A_STEP):
             some, end = names[start : start + ENTRIES_A_STEP], start + ENTRIES_A_STEP
             self._put_table(fronts, table, some, {"whole": True, "begins": start == 0, "ends": end >= len(names)})
             yield len(some)
 
     def _all(self, fronts: set[int]) -> Iterator[int]:
-        for table in self._desk.front_tables.tables():
+        for table in self._role.front_tables.tables():
             yield from self._whole(table, fronts)
 
     def _put_table(self, fronts: set[int], table: str, names: Sequence[Any], part: Json) -> None:
         """Send fronts a part of a table. One that does not take it leaves `fronts`; it gets whole tables later."""
-        entries = self._desk.front_tables.entries_of(table, names)
+        entries = self._role.front_tables.entries_of(table, names)
         body = exchange.text_of({"table": table, "entries": entries, **part})
         untold = {front for front in fronts if not self._put(front, Kind.TABLE, 0, body)}
         fronts -= untold
@@ -204,7 +206,7 @@ class FrontLinks:
         """Wait no longer for fronts that have not said who is there."""
         if not self.replayed.is_set():
             self.replayed.set()
-            self._desk.all_replayed()
+            self._role.all_replayed()
 
     def _replayed(self, front: int) -> None:
         self._silent.discard(front)
@@ -265,9 +267,9 @@ class FrontLinks:
                 self._question(front, message)
             case Kind.WORD:
                 fields = message.fields
-                self._desk.answer_question(fields.pop("what"), fields)
+                self._role.answer_question(fields.pop("what"), fields)
             case Kind.REPLAY:
-                self._desk.replayed(decode(message.body), channel)
+                self._role.replayed(decode(message.body), channel)
             case Kind.REPLAYED:
                 self._replayed(front)
             case Kind.HELLO:  # another process than before: its connections went with it
@@ -279,7 +281,7 @@ class FrontLinks:
 
     def _question(self, front: int, message: Message) -> None:
         fields = message.fields
-        answer = self._desk.answer_question(fields.pop("what"), fields)
+        answer = self._role.answer_question(fields.pop("what"), fields)
         if isinstance(answer, asyncio.Future):
             self._await(self._answer_question_later(front, message.number, answer))
         elif answer is not None:
@@ -306,9 +308,9 @@ class FrontLinks:
             if not self._asked[key].done():
                 self._asked[key].set_exception(ConnectionResetError())
         if is_lost:
-            self._desk.channel_lost(channel)
+            self._role.channel_lost(channel)
         else:
-            self._desk.channel_left(channel)
+            self._role.channel_left(channel)
 
     def _frame(self, channel: int, frame: bytes) -> None:
         request = decode(frame)
@@ -318,7 +320,7 @@ class FrontLinks:
                 asked.set_result(request)
             return
         try:
-            answer = self._desk.answer_frame(request, channel)
+            answer = self._role.answer_frame(request, channel)
         except Exception:
             self._failed(channel, request)
             return

@@ -17,7 +17,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.board.addresses import host_and_port
 from engine.errors import EngineError
 from engine.net.tls import RenewedContext
 from engine.protocol.broker.log_requests import (
@@ -36,6 +35,7 @@ from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.sockets.client import RemotingClient
 from engine.replication import ha_facts
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.addresses import host_and_port
 from ipc.clock import wall_ms
 from ipc.host_port import host_port
 from store.errors import StoreError

@@ -11,13 +11,13 @@ from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 
-from engine.board.delay_table import DelayTable
 from engine.net.tls import RenewedContext
 from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables.metadata import Metadata
 from engine.remoting.loop.slices import in_slices
 from engine.remoting.peers.link import NoAnswer, RemotingLink
+from engine.shared_memory.delay_table import DelayTable
 from ipc.errors import IpcError
 from store.errors import StoreError
 from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS

@@ -9,12 +9,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from engine.board.addresses import host_and_port
 from engine.net.tls import RenewedContext
 from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.peers.link import NoAnswer, RemotingLink
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.addresses import host_and_port
 from store.errors import MalformedData
 from store.tables import fastjson
 

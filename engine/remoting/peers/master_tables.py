@@ -12,8 +12,6 @@ import logging
 import socket
 from itertools import islice
 
-from engine.board import address_cursors, addresses
-from engine.board.cursors import Board
 from engine.net.rare_lines import RareLines
 from engine.net.tls import RenewedContext
 from engine.protocol.broker import slave_synchronize
@@ -26,6 +24,8 @@ from engine.remoting.loop.role_tasks import RoleTasks
 from engine.remoting.loop.slices import in_slices
 from engine.remoting.peers.link import NoAnswer, RemotingLink
 from engine.settings.config import BrokerConfig, BrokerRole
+from engine.shared_memory import address_cursors, addresses
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from ipc.clock import monotonic_ms
 from store.errors import StoreError
@@ -42,13 +42,13 @@ class MasterTables:
     def __init__(
         self,
         config: BrokerConfig,
-        board: Board,
+        counters: BrokerCounters,
         metadata: Metadata,
         tasks: RoleTasks,
         lines: RareLines,
         how: RenewedContext | None,
     ) -> None:
-        self._config, self._board, self._metadata = config, board, metadata
+        self._config, self._counters, self._metadata = config, counters, metadata
         self._tasks, self._lines, self._how = tasks, lines, how
         self.synchronize = slave_synchronize.SlaveSynchronize(
             config.compat, monotonic_ms(), has_timers=config.timer_wheel_enable
@@ -59,12 +59,12 @@ class MasterTables:
         self._ha_server_name: str | None = None
         self._unresolved: str | None = None  # the last name that was not resolved, and was logged
         self._believes_greeting = bool(config.ha_secret_file)  # a name server's word is proved by nobody
-        if config.broker_role is BrokerRole.SLAVE and not board.tables_taken_ms.read():
-            waiting.publish(board.tables_taken_ms, -monotonic_ms())  # none since now
+        if config.broker_role is BrokerRole.SLAVE and not counters.tables_taken_ms.read():
+            waiting.publish(counters.tables_taken_ms, -monotonic_ms())  # none since now
 
     def turn(self, now_ms: int) -> None:
         """Ask for tables where that is due: the master that a name server names, else the one that sends the log."""
-        said = address_cursors.text_of(self._board.ha_client.remoting)
+        said = address_cursors.text_of(self._counters.ha_client.remoting)
         if said != addresses.NOWHERE and (self._believes_greeting or not self._learned):
             self._follow(said)
         if "synchronize" not in self._tasks:
@@ -74,7 +74,7 @@ class MasterTables:
 
     def look(self) -> None:
         """Ask again for a master's name that leads nowhere."""
-        is_lost = self._board.ha_client.state.read() != HaClientState.TRANSFER
+        is_lost = self._counters.ha_client.state.read() != HaClientState.TRANSFER
         if is_lost and self._ha_server_name is not None and "resolve" not in self._tasks:
             self._tasks.begin("resolve", self._resolve(self._ha_server_name))
 
@@ -87,7 +87,7 @@ class MasterTables:
         self._learned[name_server] = learned
         said = [self._learned[name] for name in self._config.name_servers if name in self._learned]
         first = next((one for one in said if one.master_address), learned)  # in the order of namesrvAddr
-        if not self._believes_greeting or not self._board.ha_client.remoting.word.read():
+        if not self._believes_greeting or not self._counters.ha_client.remoting.word.read():
             self._follow(first.master_address or None)
         if first.ha_server_address is not None and self._config.ha_master_address is None:
             self._ha_server_name = first.ha_server_address
@@ -121,9 +121,9 @@ class MasterTables:
             self._unresolved = address
             return
         self._unresolved = None
-        if packed != address_cursors.read(self._board.ha_server_address):
+        if packed != address_cursors.read(self._counters.ha_server_address):
             log.info("the master's HA address is %s", address)
-            address_cursors.publish(self._board.ha_server_address, str(answers[0][4][0]), int(port))
+            address_cursors.publish(self._counters.ha_server_address, str(answers[0][4][0]), int(port))
 
     async def _ask_master(self, questions: list[slave_synchronize.Question]) -> None:
         """Ask all questions, at both ports at once: one that is not answered, or refused, holds up no other."""
@@ -136,7 +136,7 @@ class MasterTables:
                 gc.freeze()  # most of it stays: collections that looked at 10,000 topics' would be turns of 0.02 s
             self.synchronize.done(monotonic_ms())
             if any(question.request.code == RequestCode.GET_ALL_CONSUMER_OFFSET for question in questions):
-                waiting.publish(self._board.tables_taken_ms, monotonic_ms())
+                waiting.publish(self._counters.tables_taken_ms, monotonic_ms())
 
     async def _ask_at(self, address: str, questions: list[slave_synchronize.Question]) -> bool:
         """Ask one port; whether all was answered and taken in."""

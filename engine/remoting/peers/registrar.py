@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from engine.board.cursors import Board, Reign
 from engine.net.rare_lines import RareLines
 from engine.net.tls import RenewedContext
 from engine.protocol.naming.registration import Heartbeats, Learned, Making, Registration
@@ -22,13 +21,14 @@ from engine.remoting.loop.role_tasks import RoleTasks
 from engine.remoting.loop.slices import in_slices
 from engine.remoting.peers.link import NoAnswer, RemotingLink
 from engine.settings.config import BrokerConfig
+from engine.shared_memory.cursors import BrokerCounters, Reign
 from ipc.clock import monotonic_ms
 
 
 # What a broker tells a name server of itself, out of its settings.
-def registration_of(config: BrokerConfig, board: Board) -> Registration:
+def registration_of(config: BrokerConfig, counters: BrokerCounters) -> Registration:
     """Return the registration at one name server, once the HA port is known."""
-    ha_listen_port = board.ha_listen_port.read()
+    ha_listen_port = counters.ha_listen_port.read()
     member = Member(
         config.broker_cluster_name,
         config.broker_name,
@@ -44,7 +44,7 @@ def registration_of(config: BrokerConfig, board: Board) -> Registration:
     return Registration(
         member,
         config.compat,
-        period_ms=board.register_name_server_period_ms.read(),
+        period_ms=counters.register_name_server_period_ms.read(),
         force=config.force_register,
         heartbeats=beats if config.enable_slave_acting_master else None,
     )
@@ -66,7 +66,7 @@ class Registrar:
     def __init__(
         self,
         config: BrokerConfig,
-        board: Board,
+        counters: BrokerCounters,
         metadata: Metadata,
         tasks: RoleTasks,
         lines: RareLines,
@@ -75,7 +75,7 @@ class Registrar:
         end_turn: Callable[[], None],
     ) -> None:
         self.asking_id = config.broker_id
-        self._config, self._board, self._metadata = config, board, metadata
+        self._config, self._counters, self._metadata = config, counters, metadata
         self._tasks, self._lines = tasks, lines
         self._learn, self._lost, self._end_turn = learn, lost, end_turn
         self.registrations: Registrations = {}  # made once the HA port is known
@@ -118,22 +118,22 @@ class Registrar:
             registration.relay(texts)
 
     def set_period(self) -> None:
-        """Register as often as the board says from now on."""
+        """Register as often as its counter says from now on."""
         for registration, _link in self.registrations.values():
-            registration.set_period(self._board.register_name_server_period_ms.read())
+            registration.set_period(self._counters.register_name_server_period_ms.read())
 
     def turn(self, now_ms: int, how: RenewedContext | None) -> None:
         """Ask where it is due; `how` TLS is spoken."""
-        if not self.registrations and self._board.ha_listen_port.read():
+        if not self.registrations and self._counters.ha_listen_port.read():
             links = {address: RemotingLink(address, ANSWER_SECONDS, how) for address in self._config.name_servers}
             self.registrations = {
-                address: (registration_of(self._config, self._board), link) for address, link in links.items()
+                address: (registration_of(self._config, self._counters), link) for address, link in links.items()
             }
-        is_asking = self._board.reign.read() == Reign.ASKS
+        is_asking = self._counters.reign.read() == Reign.ASKS
         for address, (registration, link) in self.registrations.items():
             registration.register_as(self.asking_id if is_asking else self._config.broker_id)
             if address not in self._tasks:
-                permission = self._board.broker_permission.read()
+                permission = self._counters.broker_permission.read()
                 making = registration.next_request(self._metadata, permission, now_ms)
                 if making is not None:
                     self._tasks.begin(address, self._register(registration, link, making))

@@ -10,9 +10,6 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from engine.board.addresses import host_and_port
-from engine.board.cursors import Board, Reign
-from engine.board.region_directory import role_request
 from engine.protocol.broker.log_requests import (
     Extent,
     Wanted,
@@ -26,6 +23,9 @@ from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.replication.ha_facts import secret_of
 from engine.settings.config import BrokerConfig, BrokerRole
+from engine.shared_memory.addresses import host_and_port
+from engine.shared_memory.cursors import BrokerCounters, Reign
+from engine.shared_memory.region_directory import role_request
 from store.epochs import entry_fields
 from store.errors import StoreError
 from store.files.segment_files import SegmentFiles
@@ -36,12 +36,12 @@ WAITING_MAX = 16  # requests for digests; more are refused
 OWN_QUESTIONS: set[tuple[int, int]] = set()  # ranges that this process asks others for: answered to nobody meanwhile
 
 
-def run_of(board: Board) -> str:
+def run_of(counters: BrokerCounters) -> str:
     """Return what tells this run of a broker from all others, and leads to nothing."""
-    return hashlib.blake2b(board.directory.name.encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(counters.directory.name.encode(), digest_size=8).hexdigest()
 
 
-def extent_now(config: BrokerConfig, board: Board, files: SegmentFiles, now_ms: int) -> Extent:
+def extent_now(config: BrokerConfig, counters: BrokerCounters, files: SegmentFiles, now_ms: int) -> Extent:
     """What this broker says of itself and its log; `now_ms` is wall time.
 
     Raises OwnFileDamaged, AccessDenied, OSError.
@@ -52,30 +52,30 @@ def extent_now(config: BrokerConfig, board: Board, files: SegmentFiles, now_ms: 
         config.broker_cluster_name,
         config.broker_name,
         config.broker_id,
-        board.own_broker_id.read(),
+        counters.own_broker_id.read(),
         is_master,
         files.segment_bytes,
-        board.min_physical_offset.read(),
-        board.max_physical_offset.read(),
-        host_and_port(config.broker_ip2, board.ha_listen_port.read()),
+        counters.min_physical_offset.read(),
+        counters.max_physical_offset.read(),
+        host_and_port(config.broker_ip2, counters.ha_listen_port.read()),
         known.last_epoch,
         known.next_epoch,
         [entry_fields(one) for one in known.entries],
         now_ms,
-        run_of(board),
-        board.reign.read() != Reign.ASKS,
+        run_of(counters),
+        counters.reign.read() != Reign.ASKS,
         fence.broker if fence and known.is_fenced else "",
         fence.epoch if fence and known.is_fenced else 0,
-        role_request.claimed(board.directory),
+        role_request.claimed(counters.directory),
     )
 
 
 class LogAnswers(Answerer):
     """The requests of our own that a broker answers."""
 
-    def __init__(self, config: BrokerConfig, board: Board) -> None:
+    def __init__(self, config: BrokerConfig, counters: BrokerCounters) -> None:
         super().__init__(config.compat)
-        self._config, self._board = config, board
+        self._config, self._counters = config, counters
         self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         self._hashing = ThreadPoolExecutor(1, "digests")
         self._waiting = 0
@@ -95,14 +95,14 @@ class LogAnswers(Answerer):
 
     def _extent(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         nonce = nonce_of(request)
-        answer = self.with_json(request, extent_body(extent_now(self._config, self._board, self._files, now_ms)))
+        answer = self.with_json(request, extent_body(extent_now(self._config, self._counters, self._files, now_ms)))
         if not nonce:
             return answer
         signed = extent_signature(secret_of(self._config), nonce, answer.body)
         return replace(answer, ext_fields={"signature": signed})
 
     async def _digests(self, request: RemotingCommand) -> RemotingCommand | None:
-        low, high = self._board.min_physical_offset.read(), self._board.max_physical_offset.read()
+        low, high = self._counters.min_physical_offset.read(), self._counters.max_physical_offset.read()
         try:
             wanted = wanted_of(request, low, high, log_ranges.BYTES_MAX, log_ranges.PARTS_MAX)
             if (wanted.start, wanted.end) in OWN_QUESTIONS:

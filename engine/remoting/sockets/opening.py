@@ -16,11 +16,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from engine.board.cursors import TlsOutcome
 from engine.net import tls
 from engine.net.log_lines import Seldom
 from engine.net.tls import ServerTls
 from engine.settings.tls_mode import TlsMode
+from engine.shared_memory.cursors import TlsOutcome
 
 log = logging.getLogger("slipstream.remoting")
 

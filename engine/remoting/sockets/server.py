@@ -16,7 +16,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from engine.board.cursors import TlsOutcome
 from engine.net import tls
 from engine.net.listeners import listen
 from engine.net.log_lines import Seldom
@@ -42,6 +41,7 @@ from engine.remoting.sockets.connections import (
 )
 from engine.remoting.sockets.opening import READ_BYTES, Arrival, Opening, Streams
 from engine.settings.keys import REMOTING_CONNECTIONS
+from engine.shared_memory.cursors import TlsOutcome
 
 log = logging.getLogger("slipstream.remoting")
 

@@ -55,7 +55,7 @@ def test_a_look_at_many_queues_is_a_slice_a_turn_and_beats_at_the_stop(
     monkeypatch.setattr(audit_rounds, "SLICE", 4)
     bench.put(1)
     seen: list[int] = []
-    heartbeat = bench.board.heartbeats["housekeeper"]
+    heartbeat = bench.counters.heartbeats["housekeeper"]
 
     def look_ns() -> int:
         seen.append(heartbeat.read())
@@ -100,17 +100,17 @@ def test_files_that_somebody_else_removes_are_audited(bench: Bench) -> None:
     bench.run(11_000)
     (line,) = bench.audit("vanish")
     assert line["kind"] == "queue" and "not by retention" in line["reason"]
-    assert bench.board.vanished_files.read() == 1
+    assert bench.counters.vanished_files.read() == 1
 
 
 @pytest.mark.parametrize("kind", ["index", "segment"])
 def test_a_file_that_somebody_removes_is_counted(bench: Bench, kind: str) -> None:
     bench.run(1000)
-    assert bench.board.vanished_files.read() == 0
+    assert bench.counters.vanished_files.read() == 0
     gone = bench.index.files()[0] if kind == "index" else bench.log.files.path_of(0)
     gone.unlink()
     if kind == "index":
         bench.put(1)
     bench.run(11_000)
     assert [line["kind"] for line in bench.audit("vanish")] == [kind]
-    assert bench.board.vanished_files.read() == 1
+    assert bench.counters.vanished_files.read() == 1

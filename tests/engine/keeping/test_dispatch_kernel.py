@@ -13,9 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.board.cursors import Board
-from engine.board.queue_ends import QueueEnds
-from engine.board.topic_table import TopicTable
 from engine.keeping import dispatcher as keeping
 from engine.keeping.dispatch_kernel import (
     AWAKE_NS,
@@ -29,6 +26,9 @@ from engine.keeping.dispatch_kernel import (
 )
 from engine.keeping.dispatcher import Dispatcher, open_role
 from engine.settings.config import from_mapping
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.queue_ends import QueueEnds
+from engine.shared_memory.topic_table import TopicTable
 from ipc import waiting
 from store.queues.group_kernel import Lane
 from store.recovery import dispatch
@@ -40,10 +40,10 @@ SECOND = 1_000 * MS
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Board:
+def counters(tmp_path: Path) -> BrokerCounters:
     TopicTable.create(tmp_path)
     QueueEnds.create(tmp_path, {}).close()
-    return Board.create(tmp_path / "counters")
+    return BrokerCounters.create(tmp_path / "counters")
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def log(tmp_path: Path) -> SmallLog:
     return SmallLog(tmp_path / "store")
 
 
-def role(log: SmallLog, board: Board, tmp_path: Path, **keys: str) -> Dispatcher:
+def role(log: SmallLog, counters: BrokerCounters, tmp_path: Path, **keys: str) -> Dispatcher:
     config = from_mapping(
         {
             "storePathRootDir": str(log.root),
@@ -62,23 +62,23 @@ def role(log: SmallLog, board: Board, tmp_path: Path, **keys: str) -> Dispatcher
             **keys,
         }
     )
-    return open_role(config, board, tmp_path)
+    return open_role(config, counters, tmp_path)
 
 
-def follow(dispatcher: Dispatcher, board: Board, end: int) -> None:
+def follow(dispatcher: Dispatcher, counters: BrokerCounters, end: int) -> None:
     """As `run_role` does, until all is dispatched."""
-    waiting.publish(board.max_physical_offset, end)
-    while board.reput_from_offset.read() != end:
+    waiting.publish(counters.max_physical_offset, end)
+    while counters.reput_from_offset.read() != end:
         if dispatcher.do_work(NOW) == 0:
             dispatcher.idle(1)
 
 
-def only_idle(dispatcher: Dispatcher, board: Board, end: int) -> bool:
+def only_idle(dispatcher: Dispatcher, counters: BrokerCounters, end: int) -> bool:
     """Whether it comes to the end without the interpreter."""
-    waiting.publish(board.max_physical_offset, end)
+    waiting.publish(counters.max_physical_offset, end)
     dispatcher._pace[Pace.DUE_NS] = 0
     dispatcher.idle(1)
-    return board.reput_from_offset.read() == end
+    return counters.reput_from_offset.read() == end
 
 
 def topic_counts(directory: Path) -> dict[str, int]:
@@ -88,15 +88,15 @@ def topic_counts(directory: Path) -> dict[str, int]:
     return counts
 
 
-def test_what_is_usual_needs_no_interpreter(log: SmallLog, board: Board, tmp_path: Path) -> None:
-    dispatcher = role(log, board, tmp_path)
+def test_what_is_usual_needs_no_interpreter(log: SmallLog, counters: BrokerCounters, tmp_path: Path) -> None:
+    dispatcher = role(log, counters, tmp_path)
     keys = {"UNIQ_KEY": "unique", "KEYS": "a b"}
     log.append(properties=keys)
-    follow(dispatcher, board, log.end)
+    follow(dispatcher, counters, log.end)
     ends = QueueEnds.attach(tmp_path)
     for number in range(2, 12):
         log.append(properties=keys)
-        assert only_idle(dispatcher, board, log.end)
+        assert only_idle(dispatcher, counters, log.end)
         assert ends.next_offsets[ends.find(b"topic", 0)] == number
         assert topic_counts(tmp_path) == {"topic": number}
     assert dispatcher._builder._index is not None
@@ -104,47 +104,51 @@ def test_what_is_usual_needs_no_interpreter(log: SmallLog, board: Board, tmp_pat
     dispatcher.close()
 
 
-def test_a_store_without_an_index_is_dispatched_compiled_too(log: SmallLog, board: Board, tmp_path: Path) -> None:
-    dispatcher = role(log, board, tmp_path, messageIndexEnable="false")
+def test_a_store_without_an_index_is_dispatched_compiled_too(
+    log: SmallLog, counters: BrokerCounters, tmp_path: Path
+) -> None:
+    dispatcher = role(log, counters, tmp_path, messageIndexEnable="false")
     log.append()
-    follow(dispatcher, board, log.end)
+    follow(dispatcher, counters, log.end)
     log.append(properties={"KEYS": "key"})
-    assert only_idle(dispatcher, board, log.end)
+    assert only_idle(dispatcher, counters, log.end)
     dispatcher.close()
     assert not (log.root / "index").exists()
 
 
-def test_files_stay_open_from_segment_to_segment(log: SmallLog, board: Board, tmp_path: Path) -> None:
-    dispatcher = role(log, board, tmp_path)
+def test_files_stay_open_from_segment_to_segment(log: SmallLog, counters: BrokerCounters, tmp_path: Path) -> None:
+    dispatcher = role(log, counters, tmp_path)
     log.append()
-    follow(dispatcher, board, log.end)
+    follow(dispatcher, counters, log.end)
     held = int(dispatcher._builder._queues._lanes.words[0, Lane.FD])
     while log.end < log.segment_bytes:
         log.append(body=bytes(1000))
-    follow(dispatcher, board, log.end)
+    follow(dispatcher, counters, log.end)
     assert int(dispatcher._builder._queues._lanes.words[0, Lane.FD]) == held
     dispatcher.close()
 
 
 def test_the_collector_does_not_look_at_queues_again_and_again(
-    log: SmallLog, board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: SmallLog, counters: BrokerCounters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "SETTLED_AT_ONCE", 3)
-    dispatcher = role(log, board, tmp_path)
+    dispatcher = role(log, counters, tmp_path)
     frozen = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(dispatcher._builder.queues))
     for queue_id in range(10):
         log.append(queue_id=queue_id)
-        follow(dispatcher, board, log.end)
+        follow(dispatcher, counters, log.end)
     assert frozen == [3, 6, 9]
     dispatcher.close()
 
 
 @pytest.mark.parametrize("what", ["topic", "queue", "tags", "gap", "closed", "rolled", "segment", "expired"])
-def test_what_is_not_usual_is_finished_by_the_next_turn(log: SmallLog, board: Board, tmp_path: Path, what: str) -> None:
-    dispatcher = role(log, board, tmp_path)
+def test_what_is_not_usual_is_finished_by_the_next_turn(
+    log: SmallLog, counters: BrokerCounters, tmp_path: Path, what: str
+) -> None:
+    dispatcher = role(log, counters, tmp_path)
     log.append()
-    follow(dispatcher, board, log.end)
+    follow(dispatcher, counters, log.end)
     log.append()
     if what in ("topic", "queue"):
         log.append("another" if what == "topic" else "topic", queue_id=1)
@@ -164,9 +168,9 @@ def test_what_is_not_usual_is_finished_by_the_next_turn(log: SmallLog, board: Bo
     elif what == "expired":
         while log.end < log.segment_bytes:
             log.append()
-        waiting.publish(board.min_physical_offset, log.segment_bytes)
-    assert not only_idle(dispatcher, board, log.end)
-    follow(dispatcher, board, log.end)
+        waiting.publish(counters.min_physical_offset, log.segment_bytes)
+    assert not only_idle(dispatcher, counters, log.end)
+    follow(dispatcher, counters, log.end)
     living = [one for one in log.records if one.offset >= (log.segment_bytes if what == "expired" else 0)]
     gone = 1 if what == "expired" else 0
     assert sum(topic_counts(tmp_path).values()) == len(living) + gone
@@ -178,9 +182,11 @@ def test_what_is_not_usual_is_finished_by_the_next_turn(log: SmallLog, board: Bo
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_same_queues_index_and_counts_across_lives(log: SmallLog, board: Board, tmp_path: Path, seed: int) -> None:
+def test_the_same_queues_index_and_counts_across_lives(
+    log: SmallLog, counters: BrokerCounters, tmp_path: Path, seed: int
+) -> None:
     dice = random.Random(seed)
-    dispatcher = role(log, board, tmp_path)
+    dispatcher = role(log, counters, tmp_path)
     for _ in range(60):
         for _ in range(dice.randrange(1, 8)):
             log.append(
@@ -189,20 +195,20 @@ def test_the_same_queues_index_and_counts_across_lives(log: SmallLog, board: Boa
                 sys_flag=dice.choice([0, 0, 0, 4, 12]),
                 properties={"KEYS": dice.choice(["k", "ключ"]), "TAGS": dice.choice(["t", "t", "größe"])},
             )
-        before = board.reput_from_offset.read()
-        follow(dispatcher, board, log.end)
+        before = counters.reput_from_offset.read()
+        follow(dispatcher, counters, log.end)
         if dice.random() < 0.2:  # killed before it moved its cursor
-            waiting.publish(board.reput_from_offset, before)
-            dispatcher = role(log, board, tmp_path)
-    follow(dispatcher, board, log.end)
+            waiting.publish(counters.reput_from_offset, before)
+            dispatcher = role(log, counters, tmp_path)
+    follow(dispatcher, counters, log.end)
     dispatcher.close()
     assert sum(topic_counts(tmp_path).values()) == len(log.records)
     made = contents(log.directory.consumequeue)
     index = [path.read_bytes()[40:] for path in sorted((log.root / "index").iterdir())]
     shutil.rmtree(log.directory.consumequeue)
     shutil.rmtree(log.root / "index")
-    waiting.publish(board.reput_from_offset, 0)
-    at_once = role(log, board, tmp_path)
+    waiting.publish(counters.reput_from_offset, 0)
+    at_once = role(log, counters, tmp_path)
     while at_once.do_work(NOW):
         pass
     at_once.close()
@@ -210,32 +216,34 @@ def test_the_same_queues_index_and_counts_across_lives(log: SmallLog, board: Boa
     assert index == [path.read_bytes()[40:] for path in sorted((log.root / "index").iterdir())]
 
 
-def test_a_full_disk_is_waited_for(log: SmallLog, board: Board, tmp_path: Path) -> None:
-    dispatcher = role(log, board, tmp_path)
+def test_a_full_disk_is_waited_for(log: SmallLog, counters: BrokerCounters, tmp_path: Path) -> None:
+    dispatcher = role(log, counters, tmp_path)
     log.append()
-    follow(dispatcher, board, log.end)
+    follow(dispatcher, counters, log.end)
     lanes = dispatcher._builder._queues._lanes
     lanes.hold(0, os.open("/dev/full", os.O_WRONLY), 0, int(lanes.words[0, Lane.UNTIL]))
     log.append()
-    assert not only_idle(dispatcher, board, log.end)
+    assert not only_idle(dispatcher, counters, log.end)
     assert dispatcher.do_work(NOW) == 0
-    assert board.reput_from_offset.read() == log.records[0].end
-    assert board.dispatch_errno.read() == errno.ENOSPC
+    assert counters.reput_from_offset.read() == log.records[0].end
+    assert counters.dispatch_errno.read() == errno.ENOSPC
     assert dispatcher.do_work(NOW + keeping.RETRY_MS) == log.records[1].size
-    assert board.dispatch_errno.read() == 0
+    assert counters.dispatch_errno.read() == 0
     dispatcher.close()
     assert topic_counts(tmp_path) == {"topic": 2}
 
 
-def test_part_of_a_record_is_waited_for_without_the_interpreter(log: SmallLog, board: Board, tmp_path: Path) -> None:
-    dispatcher = role(log, board, tmp_path)
+def test_part_of_a_record_is_waited_for_without_the_interpreter(
+    log: SmallLog, counters: BrokerCounters, tmp_path: Path
+) -> None:
+    dispatcher = role(log, counters, tmp_path)
     log.append()
-    follow(dispatcher, board, log.end)
+    follow(dispatcher, counters, log.end)
     last = log.append()
-    assert not only_idle(dispatcher, board, last.end - 1)
-    growing = threading.Thread(target=waiting.publish, args=(board.max_physical_offset, last.end))
+    assert not only_idle(dispatcher, counters, last.end - 1)
+    growing = threading.Thread(target=waiting.publish, args=(counters.max_physical_offset, last.end))
     growing.start()
-    while board.reput_from_offset.read() < last.end:
+    while counters.reput_from_offset.read() < last.end:
         dispatcher.idle(60_000)
     growing.join()
     dispatcher.close()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.keeping.dispatcher import RETRY_MS, Dispatcher
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.files import file_io
 from store.index.service import IndexService
@@ -83,20 +83,20 @@ def test_wherever_room_ends_all_is_built_once(
     whole.dispatch(0, log.end)
     expected, fails_at, is_reached = as_built(tmp_path / "whole", log), 0, True
     while is_reached:
-        root, board = tmp_path / f"from{fails_at}", Board.create(tmp_path / f"counters{fails_at}")
-        dispatcher, now_ms, waits = Dispatcher(board, built(root, log, rows)), 0, 0
-        waiting.publish(board.max_physical_offset, log.end)
+        root, counters = tmp_path / f"from{fails_at}", BrokerCounters.create(tmp_path / f"counters{fails_at}")
+        dispatcher, now_ms, waits = Dispatcher(counters, built(root, log, rows)), 0, 0
+        waiting.publish(counters.max_physical_offset, log.end)
         caplog.clear()
         with pytest.MonkeyPatch.context() as patch:
             disk = Disk(patch, fails_at)
-            while board.reput_from_offset.read() < log.end:
+            while counters.reput_from_offset.read() < log.end:
                 if dispatcher.do_work(now_ms) == 0:
-                    assert board.dispatch_errno.read() == errno.ENOSPC
+                    assert counters.dispatch_errno.read() == errno.ENOSPC
                     calls = disk.calls
                     assert dispatcher.do_work(now_ms + RETRY_MS - 1) == 0 and disk.calls == calls, "not before its time"
                     now_ms, waits = now_ms + RETRY_MS, waits + 1
         dispatcher.close()
-        assert board.dispatch_errno.read() == 0
+        assert counters.dispatch_errno.read() == 0
         said = [record.levelno for record in caplog.records]
         is_reached = disk.calls > fails_at
         assert said == ([logging.WARNING] * (waits > 0)), "once"
@@ -108,10 +108,10 @@ def test_wherever_room_ends_all_is_built_once(
 
 
 def test_a_failing_disk_is_not_a_full_one(log: SmallLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    board = Board.create(tmp_path / "counters")
-    dispatcher = Dispatcher(board, built(tmp_path / "failed", log))
-    waiting.publish(board.max_physical_offset, log.end)
+    counters = BrokerCounters.create(tmp_path / "counters")
+    dispatcher = Dispatcher(counters, built(tmp_path / "failed", log))
+    waiting.publish(counters.max_physical_offset, log.end)
     Disk(monkeypatch, 5, errno.EIO)
     with pytest.raises(OSError, match="no room") as raised:
         dispatcher.do_work(0)
-    assert raised.value.errno == errno.EIO and board.dispatch_errno.read() == 0
+    assert raised.value.errno == errno.EIO and counters.dispatch_errno.read() == 0

@@ -11,10 +11,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from engine.board.cursors import Board
-from engine.board.failures import FILES_GONE
 from engine.errors import MessagesRefused
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.failures import FILES_GONE
 from store.files.segment import file_name
 from store.reading import extent
 from tests.harness.conditions import SECONDS
@@ -38,17 +38,17 @@ def test_nothing_is_acknowledged_once_the_log_is_gone(
 ) -> None:
     settings = {"brokerRole": "ASYNC_MASTER", "flushDiskType": flush, "mappedFileSizeCommitLog": 1 << 20}
     with LocalBroker(tmp_path / "b", **settings) as broker, Producer(broker.store, timeout=SECONDS) as producer:
-        board = Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
         assert producer.send("t", b"in the file").status.name == "PUT_OK"
         way(broker.store / "commitlog")
-        wait_until(board.flush_errno, lambda number: number == FILES_GONE)
+        wait_until(counters.flush_errno, lambda number: number == FILES_GONE)
         with pytest.raises(MessagesRefused):
             producer.send("t", b"in an inode that nobody can reach")
         cli.run_command(["status", "--json", str(broker.store)])
         shown = json.loads(capsys.readouterr().out)
         assert "deleted, moved or replaced" in shown["problems"][0]
         assert shown["findings"][0]["reason"] == "DISK"
-        port = board.metrics_port.read()
+        port = counters.metrics_port.read()
         with pytest.raises(HTTPError) as refused, urlopen(f"http://127.0.0.1:{port}/healthz", timeout=SECONDS):
             pass
         assert refused.value.code == 503

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.keeping.flusher import IDLE_MS_MAX, Flusher, Pace, Paces, open_role
 from engine.settings.config import from_mapping
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.files import checkpoint as checkpoint_file
 from store.files import file_io
@@ -27,9 +27,9 @@ LOG_PACE, QUEUE_PACE = Pace(500, 1, 10_000), Pace(1000, 2, 60_000)
 
 
 @pytest.fixture
-def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
+def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerCounters:
     monkeypatch.setattr("engine.keeping.flusher.time", NO_TIME)  # it rests for some times as long as its rounds take
-    return Board.create(tmp_path / "counters")
+    return BrokerCounters.create(tmp_path / "counters")
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def role(log: SmallLog, board: Board, *, sync_flush: bool = False, is_slave: bool = False) -> Flusher:
+def role(log: SmallLog, counters: BrokerCounters, *, sync_flush: bool = False, is_slave: bool = False) -> Flusher:
     return Flusher(
-        board,
+        counters,
         log.files,
         log.directory,
         QUEUE_FILE_BYTES,
@@ -65,86 +65,88 @@ def role(log: SmallLog, board: Board, *, sync_flush: bool = False, is_slave: boo
     )
 
 
-def grow(log: SmallLog, board: Board, bytes_at_least: int) -> None:
+def grow(log: SmallLog, counters: BrokerCounters, bytes_at_least: int) -> None:
     start = log.end
     while log.end - start < bytes_at_least:
         log.append(body=b"x" * 400)
-    waiting.publish(board.max_physical_offset, log.end)
+    waiting.publish(counters.max_physical_offset, log.end)
 
 
-def dispatch(log: SmallLog, board: Board) -> None:
+def dispatch(log: SmallLog, counters: BrokerCounters) -> None:
     builder = Dispatcher(log.files, log.directory.consumequeue, QUEUE_FILE_BYTES)
-    waiting.publish(board.reput_from_offset, builder.dispatch(board.reput_from_offset.read(), log.end))
+    waiting.publish(counters.reput_from_offset, builder.dispatch(counters.reput_from_offset.read(), log.end))
     builder.close()
 
 
-def test_async_flush_keeps_its_interval_and_its_least_pages(log: SmallLog, board: Board, synced: list[str]) -> None:
-    flusher = role(log, board)
+def test_async_flush_keeps_its_interval_and_its_least_pages(
+    log: SmallLog, counters: BrokerCounters, synced: list[str]
+) -> None:
+    flusher = role(log, counters)
     flusher.do_work(NOW)  # thorough from the start; nothing is there
-    grow(log, board, 100)
+    grow(log, counters, 100)
     assert flusher.do_work(NOW) == log.end  # the thorough interval was over
     small = log.end
-    grow(log, board, 100)
+    grow(log, counters, 100)
     for now_ms in (NOW + 499, NOW + 500, NOW + 1000):
         assert flusher.do_work(now_ms) == 0, "less than a page"
-    assert board.flushed_offset.read() == small
+    assert counters.flushed_offset.read() == small
     assert flusher.do_work(NOW + 10_000) == log.end - small, "anything once per thorough interval"
 
 
-def test_async_flush_a_full_segment_and_many_pages(log: SmallLog, board: Board, synced: list[str]) -> None:
-    flusher = role(log, board)
-    grow(log, board, 100)
+def test_async_flush_a_full_segment_and_many_pages(log: SmallLog, counters: BrokerCounters, synced: list[str]) -> None:
+    flusher = role(log, counters)
+    grow(log, counters, 100)
     flusher.do_work(NOW)
-    flushed = board.flushed_offset.read()
-    grow(log, board, 3 * SEGMENT_BYTES)
+    flushed = counters.flushed_offset.read()
+    grow(log, counters, 3 * SEGMENT_BYTES)
     assert flusher.do_work(NOW + 499) == 0
-    bell = board.ack_bell.read()
+    bell = counters.ack_bell.read()
     assert flusher.do_work(NOW + 500) == log.end - flushed
     bases = [f"{base:020d}" for base in log.files.base_offsets()]
     assert synced == [bases[0], *bases]
-    assert board.ack_bell.read() >= bell
+    assert counters.ack_bell.read() >= bell
 
 
 def test_async_flush_that_is_not_timed_looks_whenever_the_log_grows(
-    log: SmallLog, board: Board, synced: list[str]
+    log: SmallLog, counters: BrokerCounters, synced: list[str]
 ) -> None:
     flusher = Flusher(
-        board,
+        counters,
         log.files,
         log.directory,
         QUEUE_FILE_BYTES,
         sync_flush=False,
         paces=Paces(Pace(500, 1, 10_000, timed=False), QUEUE_PACE),
     )
-    grow(log, board, 100)
+    grow(log, counters, 100)
     flusher.do_work(NOW)  # thorough from the start
-    flushed = board.flushed_offset.read()
-    grow(log, board, 10)
+    flushed = counters.flushed_offset.read()
+    grow(log, counters, 10)
     assert flusher.do_work(NOW + 1) == 0, "less than a page"
-    growing = threading.Thread(target=grow, args=(log, board, 4096))
+    growing = threading.Thread(target=grow, args=(log, counters, 4096))
     growing.start()
-    while board.max_physical_offset.read() < flushed + 4096:
+    while counters.max_physical_offset.read() < flushed + 4096:
         flusher.idle(60_000)
         flusher.do_work(NOW + 2)
     growing.join()
     flusher.do_work(NOW + 2)
-    assert board.flushed_offset.read() >= flushed + 4096
-    assert board.log_flushes.read() == len(synced)
+    assert counters.flushed_offset.read() >= flushed + 4096
+    assert counters.log_flushes.read() == len(synced)
 
 
 def test_sync_flush_goes_first_while_the_queues_are_brought_to_disk(
-    log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch
+    log: SmallLog, counters: BrokerCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flusher = role(log, board, sync_flush=True)
+    flusher = role(log, counters, sync_flush=True)
     log.fill(40, topics=4, queues=1)
-    waiting.publish(board.max_physical_offset, log.end)
-    dispatch(log, board)
+    waiting.publish(counters.max_physical_offset, log.end)
+    dispatch(log, counters)
     original, flushed_before = file_io.sync_data, []
 
     def note(fd: int) -> None:
         if "consumequeue" in os.readlink(f"/proc/self/fd/{fd}"):
-            flushed_before.append(board.flushed_offset.read())
-            grow(log, board, 1)  # while the disk works
+            flushed_before.append(counters.flushed_offset.read())
+            grow(log, counters, 1)  # while the disk works
         original(fd)
 
     monkeypatch.setattr(file_io, "sync_data", note)
@@ -153,16 +155,16 @@ def test_sync_flush_goes_first_while_the_queues_are_brought_to_disk(
     assert flushed_before == sorted(set(flushed_before)), "what was put meanwhile was on disk before the next queue"
 
 
-def test_sync_flush_at_once_and_one_for_all(log: SmallLog, board: Board, synced: list[str]) -> None:
-    flusher = role(log, board, sync_flush=True)
+def test_sync_flush_at_once_and_one_for_all(log: SmallLog, counters: BrokerCounters, synced: list[str]) -> None:
+    flusher = role(log, counters, sync_flush=True)
     assert flusher.do_work(NOW) == 0
     for _ in range(3):
-        grow(log, board, 1)
+        grow(log, counters, 1)
     assert flusher.do_work(NOW) == log.end
-    assert board.flushed_offset.read() == log.end
+    assert counters.flushed_offset.read() == log.end
     assert synced == ["0" * 20]
     assert flusher.do_work(NOW) == 0
-    growing = threading.Thread(target=grow, args=(log, board, 1))
+    growing = threading.Thread(target=grow, args=(log, counters, 1))
     growing.start()
     flusher.idle(60_000)
     growing.join()
@@ -170,16 +172,16 @@ def test_sync_flush_at_once_and_one_for_all(log: SmallLog, board: Board, synced:
 
 
 def test_nothing_is_flushed_before_the_disk_says_so(
-    log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch
+    log: SmallLog, counters: BrokerCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grow(log, board, 2 * SEGMENT_BYTES)
-    flusher = role(log, board, sync_flush=True)
+    grow(log, counters, 2 * SEGMENT_BYTES)
+    flusher = role(log, counters, sync_flush=True)
     seen = []
     original = file_io.sync_data
 
     def look(fd: int) -> None:
         if is_offset(Path(os.readlink(f"/proc/self/fd/{fd}")).name):
-            seen.append(board.flushed_offset.read())
+            seen.append(counters.flushed_offset.read())
         original(fd)
 
     monkeypatch.setattr(file_io, "sync_data", look)
@@ -189,10 +191,14 @@ def test_nothing_is_flushed_before_the_disk_says_so(
 
 @pytest.mark.parametrize("sync_flush", [False, True])
 def test_a_failed_sync_is_final(
-    sync_flush: bool, log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    sync_flush: bool,
+    log: SmallLog,
+    counters: BrokerCounters,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    grow(log, board, SEGMENT_BYTES + 10)
-    flusher = role(log, board, sync_flush=sync_flush)
+    grow(log, counters, SEGMENT_BYTES + 10)
+    flusher = role(log, counters, sync_flush=sync_flush)
     calls: list[int] = []
     original = file_io.sync_data
 
@@ -204,23 +210,25 @@ def test_a_failed_sync_is_final(
 
     monkeypatch.setattr(file_io, "sync_data", fail_the_second)
     assert flusher.do_work(NOW) == SEGMENT_BYTES, "the first segment is on disk"
-    assert board.flush_errno.read() == errno.EIO
+    assert counters.flush_errno.read() == errno.EIO
     assert "Input/output error" in caplog.text and f"{SEGMENT_BYTES:020d}" in caplog.text
-    grow(log, board, 10)
-    for again in (flusher, role(log, board, sync_flush=sync_flush)):  # a restarted flusher does not forget
+    grow(log, counters, 10)
+    for again in (flusher, role(log, counters, sync_flush=sync_flush)):  # a restarted flusher does not forget
         for now_ms in (NOW + 1000, NOW + 100_000):
             assert again.do_work(now_ms) == 0
         again.idle(1)
         again.close()
     assert len(calls) == 2
-    assert board.flushed_offset.read() == SEGMENT_BYTES
+    assert counters.flushed_offset.read() == SEGMENT_BYTES
     assert not log.directory.checkpoint.exists()
 
 
-def test_a_failed_sync_of_a_queue_is_final_too(log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    grow(log, board, 10)
-    dispatch(log, board)
-    flusher = role(log, board)
+def test_a_failed_sync_of_a_queue_is_final_too(
+    log: SmallLog, counters: BrokerCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow(log, counters, 10)
+    dispatch(log, counters)
+    flusher = role(log, counters)
 
     def fail(fd: int) -> None:
         if "consumequeue" in os.readlink(f"/proc/self/fd/{fd}"):
@@ -228,21 +236,23 @@ def test_a_failed_sync_of_a_queue_is_final_too(log: SmallLog, board: Board, monk
 
     monkeypatch.setattr(file_io, "sync_data", fail)
     flusher.do_work(NOW)
-    assert board.flush_errno.read() == errno.EIO
+    assert counters.flush_errno.read() == errno.EIO
     assert not log.directory.checkpoint.exists()
 
 
-def test_queues_and_checkpoint_are_synced_at_their_own_interval(log: SmallLog, board: Board, synced: list[str]) -> None:
-    flusher = role(log, board)
-    grow(log, board, 1000)
-    dispatch(log, board)
-    built_to = board.reput_from_offset.read()
+def test_queues_and_checkpoint_are_synced_at_their_own_interval(
+    log: SmallLog, counters: BrokerCounters, synced: list[str]
+) -> None:
+    flusher = role(log, counters)
+    grow(log, counters, 1000)
+    dispatch(log, counters)
+    built_to = counters.reput_from_offset.read()
     flusher.do_work(NOW)
     found = checkpoint_file.read(log.directory.checkpoint)
     assert (found.flushed_offset, found.queues, found.entries) == (built_to, 1, len(log.records))
     assert found.physic_msg_timestamp_ms == found.logics_msg_timestamp_ms == FIRST_STORE_MS + len(log.records) - 1
-    grow(log, board, 1000)
-    dispatch(log, board)
+    grow(log, counters, 1000)
+    dispatch(log, counters)
     synced.clear()
     flusher.do_work(NOW + 30_000)
     assert checkpoint_file.read(log.directory.checkpoint) == found, "between two thorough rounds"
@@ -251,68 +261,70 @@ def test_queues_and_checkpoint_are_synced_at_their_own_interval(log: SmallLog, b
     assert "0" * 20 in synced
 
 
-def test_the_checkpoint_also_follows_the_log(log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checkpoint_also_follows_the_log(
+    log: SmallLog, counters: BrokerCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("engine.keeping.flusher.NOTED_BYTES", 2000)
-    flusher = role(log, board)
+    flusher = role(log, counters)
     flusher.do_work(NOW)
     noted = []
     for later_ms, size in ((1000, 3000), (5000, 0), (12_000, 1000), (18_000, 1000)):
-        grow(log, board, size)
-        dispatch(log, board)
+        grow(log, counters, size)
+        dispatch(log, counters)
         flusher.do_work(NOW + later_ms)
         found = checkpoint_file.read(log.directory.checkpoint).flushed_offset
         noted.append((found or 0) == log.end)
     assert noted == [False, True, False, True], "after so many bytes, but not more often than every five seconds"
 
 
-def test_the_checkpoint_never_promises_what_is_not_on_disk(log: SmallLog, board: Board) -> None:
-    flusher = role(log, board)
-    grow(log, board, 1000)
-    dispatch(log, board)
+def test_the_checkpoint_never_promises_what_is_not_on_disk(log: SmallLog, counters: BrokerCounters) -> None:
+    flusher = role(log, counters)
+    grow(log, counters, 1000)
+    dispatch(log, counters)
     inside = log.append()
-    waiting.publish(board.max_physical_offset, inside.offset + 20)  # a slave's log, part of a record
+    waiting.publish(counters.max_physical_offset, inside.offset + 20)  # a slave's log, part of a record
     flusher.do_work(NOW)
-    assert board.flushed_offset.read() == inside.offset + 20
+    assert counters.flushed_offset.read() == inside.offset + 20
     assert checkpoint_file.read(log.directory.checkpoint).flushed_offset == inside.offset
 
 
-def test_a_stop_leaves_everything_on_disk(log: SmallLog, board: Board) -> None:
-    flusher = role(log, board)
+def test_a_stop_leaves_everything_on_disk(log: SmallLog, counters: BrokerCounters) -> None:
+    flusher = role(log, counters)
     flusher.do_work(NOW)
     log.fill(60)
-    waiting.publish(board.max_physical_offset, log.end)
-    dispatch(log, board)
+    waiting.publish(counters.max_physical_offset, log.end)
+    dispatch(log, counters)
     flusher.close()
-    assert board.flushed_offset.read() == log.end
+    assert counters.flushed_offset.read() == log.end
     assert checkpoint_file.read(log.directory.checkpoint).flushed_offset == log.end
     found = recover(log.directory, SEGMENT_BYTES, QUEUE_FILE_BYTES)
     assert (found.max_physical_offset, found.findings) == (log.end, [])
     assert found.records_walked < len(log.records)
 
 
-def test_idle_waits_for_the_timers(log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_waits_for_the_timers(log: SmallLog, counters: BrokerCounters, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[int] = []
     monkeypatch.setattr(waiting, "await_change", lambda _cursor, _seen, timeout_ms: waits.append(timeout_ms))
-    flusher = role(log, board)
+    flusher = role(log, counters)
     flusher.do_work(NOW)
     flusher.idle(60_000)
-    grow(log, board, 10)
+    grow(log, counters, 10)
     flusher.idle(60_000)
     flusher.close()
     assert waits[0] == IDLE_MS_MAX > waits[1] > 0, "until the log is looked at, or the flush is due"
 
 
-def test_a_log_that_begins_above_0(tmp_path: Path, board: Board) -> None:
+def test_a_log_that_begins_above_0(tmp_path: Path, counters: BrokerCounters) -> None:
     log = SmallLog(tmp_path / "store", end=5 * SEGMENT_BYTES)
-    waiting.publish(board.min_physical_offset, 5 * SEGMENT_BYTES)
-    grow(log, board, 10)
-    flusher = role(log, board, sync_flush=True)
+    waiting.publish(counters.min_physical_offset, 5 * SEGMENT_BYTES)
+    grow(log, counters, 10)
+    flusher = role(log, counters, sync_flush=True)
     assert flusher.do_work(NOW) == log.end
     assert log.files.base_offsets() == [5 * SEGMENT_BYTES]
 
 
 @pytest.mark.parametrize("kind", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_open_role_flushes_by_the_configured_flush_type(kind: str, tmp_path: Path, board: Board) -> None:
+def test_open_role_flushes_by_the_configured_flush_type(kind: str, tmp_path: Path, counters: BrokerCounters) -> None:
     log = SmallLog(tmp_path / "store", segment_bytes=1 << 20)
     config = from_mapping(
         {
@@ -321,37 +333,37 @@ def test_open_role_flushes_by_the_configured_flush_type(kind: str, tmp_path: Pat
             "flushDiskType": kind,
         }
     )
-    flusher = open_role(config, board)
-    grow(log, board, 10)
+    flusher = open_role(config, counters)
+    grow(log, counters, 10)
     assert flusher.do_work(NOW) == log.end
     flusher.close()
 
 
 def test_a_checkpoint_without_room_is_written_later_and_stops_nothing(
-    log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    log: SmallLog, counters: BrokerCounters, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(_path: Path, _content: bytes, _mode: int = 0) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    flusher = role(log, board)
-    grow(log, board, 1000)
-    dispatch(log, board)
+    flusher = role(log, counters)
+    grow(log, counters, 1000)
+    dispatch(log, counters)
     with monkeypatch.context() as patch:
         patch.setattr(file_io, "replace_file", full)
         flusher.do_work(NOW)
-    assert board.flush_errno.read() == 0 and "No space left" in caplog.text
+    assert counters.flush_errno.read() == 0 and "No space left" in caplog.text
     assert checkpoint_file.read(log.directory.checkpoint).flushed_offset is None
     flusher.do_work(NOW + QUEUE_PACE.thorough_interval_ms)
     assert checkpoint_file.read(log.directory.checkpoint).flushed_offset == log.end
 
 
 def test_a_queue_file_that_expires_while_it_is_synced_stops_nothing(
-    log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch
+    log: SmallLog, counters: BrokerCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(25):
         log.append("topic")
-    waiting.publish(board.max_physical_offset, log.end)
-    dispatch(log, board)
+    waiting.publish(counters.max_physical_offset, log.end)
+    dispatch(log, counters)
     first = log.directory.consumequeue / "topic" / "0" / ("0" * 20)
     original = file_io.open_file
 
@@ -361,17 +373,19 @@ def test_a_queue_file_that_expires_while_it_is_synced_stops_nothing(
         return original(path, writable)
 
     monkeypatch.setattr(file_io, "open_file", expired)
-    flusher = role(log, board)
+    flusher = role(log, counters)
     flusher.do_work(NOW)
-    assert not first.exists() and board.flush_errno.read() == 0
+    assert not first.exists() and counters.flush_errno.read() == 0
     assert checkpoint_file.read(log.directory.checkpoint).flushed_offset == log.end
 
 
-def test_an_index_file_that_is_full_goes_to_disk_and_into_the_checkpoint(log: SmallLog, board: Board) -> None:
+def test_an_index_file_that_is_full_goes_to_disk_and_into_the_checkpoint(
+    log: SmallLog, counters: BrokerCounters
+) -> None:
     """As RocketMQ: the time moves only when a file is full. Our note beside it says how far the last one was."""
     index = IndexService(log.directory.index, 3, 5)
     flusher = Flusher(
-        board,
+        counters,
         log.files,
         log.directory,
         QUEUE_FILE_BYTES,
@@ -384,8 +398,8 @@ def test_an_index_file_that_is_full_goes_to_disk_and_into_the_checkpoint(log: Sm
     for number in range(1, 11):
         record = log.append(properties={"KEYS": "k"})
         dispatcher.dispatch(record.offset, record.end)
-        waiting.publish(board.max_physical_offset, log.end)
-        waiting.publish(board.reput_from_offset, log.end)
+        waiting.publish(counters.max_physical_offset, log.end)
+        waiting.publish(counters.reput_from_offset, log.end)
         flusher.do_work(NOW + 1000 * number)
         noted.append(checkpoint_file.read(log.directory.checkpoint).index_msg_timestamp_ms)
     fourth, eighth = FIRST_STORE_MS + 3, FIRST_STORE_MS + 7  # four entries a file
@@ -398,18 +412,18 @@ def test_an_index_file_that_is_full_goes_to_disk_and_into_the_checkpoint(log: Sm
 
 
 def test_the_first_checkpoint_has_slipstreams_part_though_an_index_file_is_full(
-    log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch
+    log: SmallLog, counters: BrokerCounters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One without our part, cut off there by the power, would look like a RocketMQ broker's: no mark would count."""
     index, written = IndexService(log.directory.index, 3, 5), []
     for _ in range(10):
         log.append(properties={"KEYS": "k"})
     Dispatcher(log.files, log.directory.consumequeue, QUEUE_FILE_BYTES, index=index).dispatch(0, log.end)
-    for cursor in (board.max_physical_offset, board.reput_from_offset):
+    for cursor in (counters.max_physical_offset, counters.reput_from_offset):
         waiting.publish(cursor, log.end)
     monkeypatch.setattr(checkpoint_file, "write", lambda _path, saved: written.append(saved.flushed_offset))
     Flusher(
-        board,
+        counters,
         log.files,
         log.directory,
         QUEUE_FILE_BYTES,

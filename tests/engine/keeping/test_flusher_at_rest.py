@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from store.queues.sync import QueueSync
-from tests.engine.keeping.test_flusher import NOW, board, dispatch, grow, log, role
+from tests.engine.keeping.test_flusher import NOW, counters, dispatch, grow, log, role
 from tests.harness.logs import SmallLog
 
-__all__ = ["board", "log"]  # fixtures
+__all__ = ["counters", "log"]  # fixtures
 
 
-def test_queues_at_rest_are_looked_at_once(log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_at_rest_are_looked_at_once(
+    log: SmallLog, counters: BrokerCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks: list[int] = []
     sync = QueueSync.sync
 
@@ -23,13 +25,13 @@ def test_queues_at_rest_are_looked_at_once(log: SmallLog, board: Board, monkeypa
         return sync(*told)
 
     monkeypatch.setattr(QueueSync, "sync", counted)
-    flusher = role(log, board)
-    grow(log, board, 1000)
-    dispatch(log, board)
+    flusher = role(log, counters)
+    grow(log, counters, 1000)
+    dispatch(log, counters)
     for minute in range(3):
         flusher.do_work(NOW + minute * 60_000)
     assert looks == [0]
-    grow(log, board, 1000)
-    dispatch(log, board)
+    grow(log, counters, 1000)
+    dispatch(log, counters)
     flusher.close()
     assert looks == [0, 0], "everything once more at the stop"

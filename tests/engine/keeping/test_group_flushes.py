@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.keeping.flusher import Flusher, Pace, Paces
 from engine.protocol.store import group_commit
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from tests.harness.conditions import await_that
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
@@ -21,9 +21,9 @@ class Bed:
     """A log that grows by one message at a time, and its flusher."""
 
     def __init__(self, directory: Path) -> None:
-        self.board, self.log = Board.create(directory / "counters"), SmallLog(directory / "store")
+        self.counters, self.log = BrokerCounters.create(directory / "counters"), SmallLog(directory / "store")
         self.flusher = Flusher(
-            self.board,
+            self.counters,
             self.log.files,
             self.log.directory,
             QUEUE_FILE_BYTES,
@@ -33,8 +33,8 @@ class Bed:
 
     def put(self, messages: int = 1) -> None:
         self.log.fill(messages, topics=1, queues=1)
-        waiting.add(self.board.put_messages, messages)
-        waiting.publish(self.board.max_physical_offset, self.log.end)
+        waiting.add(self.counters.put_messages, messages)
+        waiting.publish(self.counters.max_physical_offset, self.log.end)
 
     def group(self) -> group_commit.GroupCommit:
         assert self.flusher._group is not None
@@ -50,18 +50,18 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
 def test_a_flush_waits_for_producers_that_were_answered(bed: Bed) -> None:
     bed.put(3)
     bed.flusher.do_work(NOW)
-    assert bed.board.log_flushes.read() == 1
+    assert bed.counters.log_flushes.read() == 1
     bed.group().waits, bed.group()._flush_ns = True, LONG_NS
     bed.put()
     flushing = threading.Thread(target=bed.flusher.do_work, args=(NOW,), daemon=True)
     flushing.start()
     for _ in range(2):
-        await_that(lambda: waiting.is_awaited(bed.board.max_physical_offset), "it waits for the others")
-        assert bed.board.log_flushes.read() == 1
+        await_that(lambda: waiting.is_awaited(bed.counters.max_physical_offset), "it waits for the others")
+        assert bed.counters.log_flushes.read() == 1
         bed.put()
     flushing.join()
-    assert bed.board.log_flushes.read() == 2
-    assert bed.board.flushed_offset.read() == bed.log.end
+    assert bed.counters.log_flushes.read() == 2
+    assert bed.counters.flushed_offset.read() == bed.log.end
 
 
 def test_nobody_is_waited_for_where_that_does_not_pay(bed: Bed) -> None:
@@ -70,7 +70,7 @@ def test_nobody_is_waited_for_where_that_does_not_pay(bed: Bed) -> None:
     bed.group().waits, bed.group()._flush_ns = False, LONG_NS
     bed.put()
     bed.flusher.do_work(NOW)
-    assert (bed.board.log_flushes.read(), bed.board.flushed_offset.read()) == (2, bed.log.end)
+    assert (bed.counters.log_flushes.read(), bed.counters.flushed_offset.read()) == (2, bed.log.end)
 
 
 def test_a_producer_that_stops_delays_others_by_one_flush_at_most(bed: Bed) -> None:
@@ -80,4 +80,4 @@ def test_a_producer_that_stops_delays_others_by_one_flush_at_most(bed: Bed) -> N
     for number in range(2, 5):
         bed.put()
         bed.flusher.do_work(NOW)
-        assert (bed.board.log_flushes.read(), bed.board.flushed_offset.read()) == (number, bed.log.end)
+        assert (bed.counters.log_flushes.read(), bed.counters.flushed_offset.read()) == (number, bed.log.end)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import live_settings
-from engine.board.cursors import Board
 from engine.keeping.housekeeper import MEASURE_MS, MEASURE_RESTED_MS, local_hour, open_role, policy_of
 from engine.protocol.store.retention import DISK_FULL_BIT, FIRST_ROUND_MS, HOUR_MS, DiskState, Usage
 from engine.settings.config import from_mapping
+from engine.shared_memory import live_settings
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from ipc.clock import monotonic_ms
 from store.compat import LINES
@@ -42,7 +42,7 @@ def test_expired_segments_go_in_order_and_queues_and_index_follow(bench: Bench) 
     bench.run(FIRST_ROUND_MS + 20_000)
     assert bench.segments() == list(range(3, count)), "3 is young and protects 4"
     begin = 3 * SEGMENT_BYTES
-    assert (bench.board.min_physical_offset.read(), bench.board.deleted_segments.read()) == (begin, 3)
+    assert (bench.counters.min_physical_offset.read(), bench.counters.deleted_segments.read()) == (begin, 3)
     for queue_id in (0, 1):
         queue = ConsumeQueue.open(bench.log.directory.consumequeue / "topic" / str(queue_id), QUEUE_FILE_BYTES)
         first = queue.map_file(queue.bases()[0])
@@ -88,7 +88,7 @@ def test_the_beginning_moves_before_the_file_goes(bench: Bench, monkeypatch: pyt
     def watched(path: Path) -> None:
         if path.parent == bench.log.directory.commitlog:
             noted = (summed_json.read(bench.log.root / BEGIN) or {})["offset"]
-            seen.append((path.name, bench.board.min_physical_offset.read(), noted, len(bench.audit("delete"))))
+            seen.append((path.name, bench.counters.min_physical_offset.read(), noted, len(bench.audit("delete"))))
         unlink(path)
 
     monkeypatch.setattr(file_io, "unlink", watched)
@@ -111,10 +111,10 @@ def test_neither_the_file_written_nor_one_that_is_not_on_disk_goes(bench: Bench)
     bench.log.files.reserve(count * SEGMENT_BYTES)  # made ahead
     bench.age(1000, *range(count + 1))
     bench.hour = FOUR
-    waiting.publish(bench.board.flushed_offset, 2 * SEGMENT_BYTES + 10)
+    waiting.publish(bench.counters.flushed_offset, 2 * SEGMENT_BYTES + 10)
     bench.run(FIRST_ROUND_MS + 60_000)
     assert bench.segments()[0] == 2
-    waiting.publish(bench.board.flushed_offset, bench.log.end)
+    waiting.publish(bench.counters.flushed_offset, bench.log.end)
     bench.run(60_000)
     assert bench.segments() == [count - 1, count]
 
@@ -129,7 +129,7 @@ def test_a_segment_stays_until_what_the_queues_have_of_it_is_on_disk(bench: Benc
     bench.note_queues(2 * SEGMENT_BYTES + 10)
     bench.run(60_000)
     assert bench.segments()[0] == 2
-    waiting.publish(bench.board.allocation_errno, errno.ENOSPC)
+    waiting.publish(bench.counters.allocation_errno, errno.ENOSPC)
     bench.run(60_000)
     assert bench.segments() == [count - 1], "there is no room, perhaps not even for the queues"
 
@@ -137,7 +137,7 @@ def test_a_segment_stays_until_what_the_queues_have_of_it_is_on_disk(bench: Benc
 def test_a_full_last_segment_stays_though_the_next_one_was_made(tmp_path: Path) -> None:
     bench = Bench(tmp_path, 40)
     end = bench.log.end - bench.log.end % SEGMENT_BYTES
-    for cursor in (bench.board.max_physical_offset, bench.board.flushed_offset, bench.board.reput_from_offset):
+    for cursor in (bench.counters.max_physical_offset, bench.counters.flushed_offset, bench.counters.reput_from_offset):
         waiting.publish(cursor, end)
     bench.age(1000, *bench.segments())
     bench.hour = FOUR
@@ -161,7 +161,7 @@ def test_a_leased_segment_is_respected_and_then_forced(bench: Bench) -> None:
     lease = leases.acquire(bench.log.root, SEGMENT_BYTES + 5, 10**9, NOW)
     bench.run(FIRST_ROUND_MS + 60_000)
     assert bench.segments()[0] == 1
-    assert bench.board.min_physical_offset.read() == SEGMENT_BYTES, "who holds it may plan with it"
+    assert bench.counters.min_physical_offset.read() == SEGMENT_BYTES, "who holds it may plan with it"
     (condemned,) = bench.audit("condemn")
     assert condemned["path"].endswith(f"{SEGMENT_BYTES:020d}") and "held from offset" in condemned["reason"]
     assert not bench.audit("delete")[0]["forced"]
@@ -184,7 +184,7 @@ def test_a_snapshot_keeps_segments_until_it_is_dropped(bench: Bench, caplog: pyt
     kept = replace(taken, min_offset=SEGMENT_BYTES + 5, created_ms=NOW, expires_ms=NOW + HOUR_MS)
     snapshots.write(bench.log.root, kept)
     bench.run(FIRST_ROUND_MS + 400_000)
-    assert bench.segments()[0] == 1 and bench.board.min_physical_offset.read() == SEGMENT_BYTES
+    assert bench.segments()[0] == 1 and bench.counters.min_physical_offset.read() == SEGMENT_BYTES
     (told,) = bench.audit("keep")
     assert "a snapshot keeps the log" in told["reason"] and not bench.audit("condemn")
     snapshots.path_of(bench.log.root, "odd").write_bytes(b"?")
@@ -233,11 +233,11 @@ def test_a_segment_that_cannot_be_deleted_is_tried_again(
 
 def test_a_restarted_housekeeper_goes_on(bench: Bench) -> None:
     bench.age(73, 0, 1)
-    waiting.publish(bench.board.min_physical_offset, SEGMENT_BYTES)  # killed between the cursor and the file
+    waiting.publish(bench.counters.min_physical_offset, SEGMENT_BYTES)  # killed between the cursor and the file
     bench.hour = FOUR
     bench.role = bench.open()
     bench.run(FIRST_ROUND_MS + 60_000)
-    assert bench.segments()[0] == 2 and bench.board.min_physical_offset.read() == 2 * SEGMENT_BYTES
+    assert bench.segments()[0] == 2 and bench.counters.min_physical_offset.read() == 2 * SEGMENT_BYTES
 
 
 # where a slave's log begins
@@ -247,9 +247,9 @@ def test_an_empty_log_begins_where_it_is_asked_for(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     for base in (0, SEGMENT_BYTES):
         bench.log.files.reserve(base)
-    waiting.publish(bench.board.segment_request_offset, 5 * SEGMENT_BYTES + 7)
+    waiting.publish(bench.counters.segment_request_offset, 5 * SEGMENT_BYTES + 7)
     bench.role.do_work(NOW)
-    assert bench.board.min_physical_offset.read() == 5 * SEGMENT_BYTES and not bench.segments()
+    assert bench.counters.min_physical_offset.read() == 5 * SEGMENT_BYTES and not bench.segments()
     assert "as its master says" in bench.audit("delete")[0]["reason"]
     bench.role.do_work(NOW)
 
@@ -257,20 +257,20 @@ def test_an_empty_log_begins_where_it_is_asked_for(tmp_path: Path) -> None:
 def test_a_log_with_bytes_or_without_a_request_keeps_its_beginning(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.log.files.reserve(0)
-    waiting.publish(bench.board.segment_request_offset, -1)
+    waiting.publish(bench.counters.segment_request_offset, -1)
     bench.role.do_work(NOW)
-    waiting.publish(bench.board.max_physical_offset, 1)
-    waiting.publish(bench.board.segment_request_offset, SEGMENT_BYTES)
+    waiting.publish(bench.counters.max_physical_offset, 1)
+    waiting.publish(bench.counters.segment_request_offset, SEGMENT_BYTES)
     bench.role.do_work(NOW)
-    assert bench.board.min_physical_offset.read() == 0 and bench.segments() == [0]
+    assert bench.counters.min_physical_offset.read() == 0 and bench.segments() == [0]
 
 
 def test_bytes_received_but_not_published_keep_their_segments(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.log.write(3, b"x")
-    waiting.publish(bench.board.segment_request_offset, 5 * SEGMENT_BYTES)
+    waiting.publish(bench.counters.segment_request_offset, 5 * SEGMENT_BYTES)
     bench.role.do_work(NOW)
-    assert bench.board.min_physical_offset.read() == 0 and bench.segments() == [0]
+    assert bench.counters.min_physical_offset.read() == 0 and bench.segments() == [0]
 
 
 # the disk
@@ -278,44 +278,44 @@ def test_bytes_received_but_not_published_keep_their_segments(tmp_path: Path) ->
 
 def test_disk_states_are_published_and_return(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    board, found = bench.board, []
+    counters, found = bench.counters, []
     for percent in (20, 86, 91, 89, 88, 83):
         bench.usage = Usage(percent, 10)
         bench.role.do_work(bench.now_ms)
-        assert board.disk_state.read() == (found[-1][0] if found else 0), "it is looked at now and then"
+        assert counters.disk_state.read() == (found[-1][0] if found else 0), "it is looked at now and then"
         bench.now_ms += MEASURE_RESTED_MS
         bench.role.do_work(bench.now_ms)
-        found.append((board.disk_state.read(), board.running_flags.read()))
-        assert board.disk_used_percent.read() == percent
+        found.append((counters.disk_state.read(), counters.running_flags.read()))
+        assert counters.disk_used_percent.read() == percent
     assert found == [(0, 0), (1, 0), (2, DISK_FULL_BIT), (2, DISK_FULL_BIT), (1, 0), (0, 0)]
     assert "read-only: messages are refused" in caplog.text and "the disk is normal" in caplog.text
 
 
 def test_the_disk_is_looked_at_more_often_while_the_log_grows(bench: Bench) -> None:
     for grows in (True, False, True, False):
-        waiting.add(bench.board.max_physical_offset, 8 * grows)
+        waiting.add(bench.counters.max_physical_offset, 8 * grows)
         bench.now_ms += 2 * MEASURE_RESTED_MS
         bench.role.do_work(bench.now_ms)
         bench.usage = Usage(bench.usage.commit_log + 1, 10)
         bench.role.do_work(bench.now_ms + MEASURE_MS)
-        assert (bench.board.disk_used_percent.read() == bench.usage.commit_log) == grows
+        assert (bench.counters.disk_used_percent.read() == bench.usage.commit_log) == grows
 
 
 def test_a_writer_without_a_segment_and_no_room_is_full(bench: Bench) -> None:
-    board = bench.board
-    waiting.publish(board.allocation_errno, errno.ENOSPC)
+    counters = bench.counters
+    waiting.publish(counters.allocation_errno, errno.ENOSPC)
     bench.role.do_work(bench.now_ms)
     bench.now_ms += MEASURE_RESTED_MS
     bench.role.do_work(bench.now_ms)
-    assert board.disk_state.read() == DiskState.WARNING, "the segment in use still has room"
-    waiting.publish(board.segment_request_offset, board.allocated_offset.read())
+    assert counters.disk_state.read() == DiskState.WARNING, "the segment in use still has room"
+    waiting.publish(counters.segment_request_offset, counters.allocated_offset.read())
     bench.now_ms += MEASURE_RESTED_MS
     bench.role.do_work(bench.now_ms)
-    assert board.disk_state.read() == DiskState.FULL
-    waiting.publish(board.allocation_errno, 0)
+    assert counters.disk_state.read() == DiskState.FULL
+    waiting.publish(counters.allocation_errno, 0)
     bench.now_ms += MEASURE_RESTED_MS
     bench.role.do_work(bench.now_ms)
-    assert board.disk_state.read() == DiskState.NORMAL
+    assert counters.disk_state.read() == DiskState.NORMAL
 
 
 def test_used_percent_is_what_java_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,11 +333,11 @@ def test_used_percent_is_what_java_computes(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_housekeeper_sleeps_until_the_log_goes_on(bench: Bench) -> None:
     bench.role.do_work(NOW)
-    asking = threading.Thread(target=waiting.publish, args=(bench.board.segment_request_offset, 1 << 40))
+    asking = threading.Thread(target=waiting.publish, args=(bench.counters.segment_request_offset, 1 << 40))
     asking.start()
     bench.role.idle(60_000)
     asking.join()
-    assert bench.board.segment_request_offset.read() == 1 << 40
+    assert bench.counters.segment_request_offset.read() == 1 << 40
 
 
 def test_settings(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_what_an_administrator_sets_decides_from_the_next_round_on(bench: Bench)
     bench.hour = FOUR
     bench.run(FIRST_ROUND_MS + 1000)
     assert bench.segments() == list(range(count)), "younger than 72 h"
-    live_settings.change(bench.board, {"fileReservedTime": 24, "deleteWhen": 1 << 5})
+    live_settings.change(bench.counters, {"fileReservedTime": 24, "deleteWhen": 1 << 5})
     bench.run(20_000)
     assert bench.segments() == list(range(count)), "another hour"
     bench.hour = 5
@@ -369,9 +369,12 @@ def test_what_an_administrator_sets_decides_from_the_next_round_on(bench: Bench)
 def test_open_role_makes_a_housekeeper_from_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = SmallLog(tmp_path / "store")
     log.fill(3)
-    config, board = from_mapping({**SETTINGS, "storePathRootDir": log.root}), Board.create(tmp_path / "counters")
-    live_settings.publish(board, config)
-    role = open_role(config, board)
+    config, counters = (
+        from_mapping({**SETTINGS, "storePathRootDir": log.root}),
+        BrokerCounters.create(tmp_path / "counters"),
+    )
+    live_settings.publish(counters, config)
+    role = open_role(config, counters)
     assert role.do_work(monotonic_ms()) == 0
     role.close()
     assert 0 <= local_hour(NOW) <= 23

@@ -9,9 +9,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from engine.board.cursors import Board
-from engine.figures.ha_status import HaStatus, ha_status
+from engine.monitoring.ha_status import HaStatus, ha_status
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.engine.producer.test_producer import Stopped
 from tests.harness.conditions import await_that
@@ -24,8 +24,8 @@ DEADLINE_SECONDS = 120
 SEGMENT_BYTES = 1 << 20
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
 
 
 def test_a_slave_that_cannot_read_its_log_does_not_acknowledge(
@@ -44,7 +44,7 @@ def test_a_slave_that_cannot_read_its_log_does_not_acknowledge(
         ) as slave,
         Producer(master.store, timeout=DEADLINE_SECONDS) as producer,
     ):
-        on_master, on_slave = board_of(master), board_of(slave)
+        on_master, on_slave = counters_of(master), counters_of(slave)
         wait_until(on_master.in_sync_slaves, lambda count: count == 1)
         first = producer.send("t", b"readable")
         assert first.status.name == "PUT_OK"
@@ -84,7 +84,7 @@ def check_told(slave: LocalBroker, capsys: pytest.CaptureFixture[str]) -> None:
     assert "does not acknowledge" in out
     assert cli.run_command(["status", "--json", str(slave.store)]) == ExitCode.FOUND
     assert len(json.loads(capsys.readouterr().out)["problems"]) == 2
-    port = board_of(slave).metrics_port.read()
+    port = counters_of(slave).metrics_port.read()
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE_SECONDS) as answer:
         metrics = answer.read().decode()
     (line,) = [one for one in metrics.splitlines() if one.startswith("rocketmq_broker_failing_role_deaths{")]

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.board.cursors import Board
 from engine.errors import EngineError, MessageIllegal
 from engine.producer.producer import Producer, PutMessageStatus, SendRequest
+from engine.shared_memory.cursors import BrokerCounters
 from store.errors import InvalidMessage
 from store.message.host import Host
 from store.message.record import Message
@@ -38,12 +38,12 @@ TIMEOUT = 60.0
 HALF, OPS, SCHEDULE = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
 
 
-def board_of(store: Path) -> Board:
-    return Board.attach(extent.require_running(store).region_directory, writable=True)
+def counters_of(store: Path) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(store).region_directory, writable=True)
 
 
 def all_of(store: Path) -> list[Message]:
-    return messages_of(store, board_of(store).max_physical_offset.read())
+    return messages_of(store, counters_of(store).max_physical_offset.read())
 
 
 @BOTH
@@ -72,12 +72,12 @@ def test_a_transaction_is_seen_once_committed_and_its_half_is_marked_as_done(tmp
 
 def test_op_messages_of_5_are_written_after_their_interval(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", **SMALL, compat="5", transactionOpBatchInterval=50) as broker:
-        board = board_of(broker.store)
+        counters = counters_of(broker.store)
         with Producer(broker.store, timeout=TIMEOUT) as producer:
             half = producer.send_half("t", b"x", group="g")
-            seen = board.put_messages.read()
+            seen = counters.put_messages.read()
             producer.end_transaction(half, commit=False)
-            while board.put_messages.read() == seen:
+            while counters.put_messages.read() == seen:
                 producer.flush()
             assert [bytes(message.body) for message in all_of(broker.store) if message.topic == OPS] == [b"0,"]
 
@@ -140,7 +140,7 @@ def test_queues_named_by_messages_go_on_after_a_restart(tmp_path: Path) -> None:
 def test_a_writer_killed_again_and_again_neither_repeats_nor_skips_an_offset(tmp_path: Path) -> None:
     """Half of the messages are composed: batches, and messages with offsets as text."""
     with LocalBroker(tmp_path / "b", **SMALL, compat="4.9") as broker:
-        board, batches = board_of(broker.store), 400
+        counters, batches = counters_of(broker.store), 400
 
         def put() -> None:
             with Producer(broker.store, timeout=TIMEOUT) as producer:
@@ -155,11 +155,11 @@ def test_a_writer_killed_again_and_again_neither_repeats_nor_skips_an_offset(tmp
         putting.start()
         killed = 0
         while putting.is_alive():
-            goal = board.put_messages.read() + 150
-            while putting.is_alive() and board.put_messages.read() < goal:
+            goal = counters.put_messages.read() + 150
+            while putting.is_alive() and counters.put_messages.read() < goal:
                 putting.join(0.005)
             if putting.is_alive():
-                pid = board.pids["writer"].read()
+                pid = counters.pids["writer"].read()
                 if pid:  # else it is between two of them
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
@@ -187,7 +187,7 @@ def test_what_no_caller_should_hand_over_is_refused_in_one_line(tmp_path: Path, 
         Producer(broker.store, timeout=TIMEOUT) as producer,
     ):
         half = producer.send_half("t", b"kept", group="g")
-        end = board_of(broker.store).max_physical_offset.read()
+        end = counters_of(broker.store).max_physical_offset.read()
         for wrong in (
             None,
             7,
@@ -210,7 +210,7 @@ def test_what_no_caller_should_hand_over_is_refused_in_one_line(tmp_path: Path, 
         ):
             with pytest.raises(MessageIllegal, match="masked"):
                 producer.send_batch("t", bodies)
-        assert board_of(broker.store).max_physical_offset.read() == end
+        assert counters_of(broker.store).max_physical_offset.read() == end
 
 
 @BOTH

@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.errors import EngineError, ForeignProducer, ProducerClosed
 from engine.producer.producer import Producer, PutMessageStatus, SendRequest, SendResult
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import ring
 from ipc.descriptors import await_readable
 from store.reading import extent
@@ -47,8 +47,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
         yield running
 
 
-def board_of(store: Path) -> Board:
-    return Board.attach(extent.require_running(store).region_directory, writable=True)
+def counters_of(store: Path) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(store).region_directory, writable=True)
 
 
 def in_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> str:
@@ -117,22 +117,22 @@ def fork_of_c() -> int:
 def test_every_call_in_a_forked_child_is_an_error_and_the_parent_goes_on(
     broker: LocalBroker, fork: Callable[[], int]
 ) -> None:
-    board = board_of(broker.store)
+    counters = counters_of(broker.store)
     with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         half = producer.send_half("t", b"half", group="g")
         assert producer.send("t", b"before", queue_id=0).status is PutMessageStatus.PUT_OK
-        with Stopped(board, "writer"):
+        with Stopped(counters, "writer"):
             pending = producer.send_async("t", b"pending", queue_id=0, timeout=PENDING_SECONDS)
-            calls, before = Calls(producer, half, pending).by_name, board.put_messages.read()
+            calls, before = Calls(producer, half, pending).by_name, counters.put_messages.read()
             for name, call in calls.items():
                 said = in_child(call, fork)
                 assert said.startswith("FOREIGN_PRODUCER: "), (name, said)
                 assert f"process {os.getpid()}" in said, name
                 assert "\n" not in said, name
         assert pending.result(DEADLINE_SECONDS).status is PutMessageStatus.PUT_OK
-        assert board.put_messages.read() == before + 1, "nothing came from a child"
+        assert counters.put_messages.read() == before + 1, "nothing came from a child"
         assert producer.send("t", b"after").status is PutMessageStatus.PUT_OK
-    bodies = [bytes(message.body) for message in messages_of(broker.store, board.max_physical_offset.read())]
+    bodies = [bytes(message.body) for message in messages_of(broker.store, counters.max_physical_offset.read())]
     assert bodies[-2:] == [b"pending", b"after"]
 
 
@@ -313,10 +313,10 @@ def test_a_closed_producer_says_so_and_is_closed_twice_without_harm(broker: Loca
 
 
 def test_a_sender_that_waits_for_room_fails_when_another_thread_closes(broker: LocalBroker) -> None:
-    board, failure = board_of(broker.store), []
+    counters, failure = counters_of(broker.store), []
     producer = Producer(broker.store, timeout=DEADLINE_SECONDS)
     producer.send("t", b"x", queue_id=0)
-    with Stopped(board, "writer"):
+    with Stopped(counters, "writer"):
         full = threading.Event()
 
         def fill() -> None:

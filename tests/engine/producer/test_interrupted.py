@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.errors import NoPermission
 from engine.producer.producer import Producer, PutMessageStatus
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.reading import extent
 from tests.engine.producer.test_producer import DEADLINE_SECONDS
@@ -77,8 +77,8 @@ def calls_of(producer: Producer) -> dict[str, Callable[[], object]]:
     }
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
 
 
 @pytest.mark.parametrize("name", calls_of(Producer.__new__(Producer)))
@@ -97,17 +97,17 @@ def test_after_an_exception_at_any_line_everything_can_be_sent(broker: LocalBrok
                 assert producer.send_batch("t", [b"y"] * 2) is not None
                 assert producer.send_async("t", b"z").result(DEADLINE_SECONDS).queue_id < 4
     assert line > 5
-    stored = messages_of(broker.store, board_of(broker).max_physical_offset.read())
+    stored = messages_of(broker.store, counters_of(broker).max_physical_offset.read())
     found = {message.physical_offset: bytes(message.body) for message in stored}
     assert sent.items() <= found.items()
 
 
 def test_an_exception_while_new_rules_are_learnt_does_not_keep_the_old_ones(broker: LocalBroker) -> None:
-    board, line, was_raised = board_of(broker), 0, True
+    counters, line, was_raised = counters_of(broker), 0, True
 
     def permit(perm: int) -> None:
-        waiting.publish(board.broker_permission, perm)
-        waiting.publish(board.topics_changes, board.topics_changes.read() + 1)
+        waiting.publish(counters.broker_permission, perm)
+        waiting.publish(counters.topics_changes, counters.topics_changes.read() + 1)
 
     with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         try:

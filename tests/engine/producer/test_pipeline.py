@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.board.cursors import Board
-from engine.board.latencies import create_latencies
 from engine.producer.pipeline import Busy, Outcome, Pipeline, status_of_errno
 from engine.protocol.ha.group_transfer import PutMessageStatus, Reached, put_status
 from engine.protocol.store.retention import DiskState
 from engine.settings.config import from_mapping
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.latencies import create_latencies
 from ipc import ring, waiting
 from store.message.record import encode
 from store.put.draft import Draft
@@ -41,12 +41,12 @@ def opened(directory: Path, *, puts_max: int = 1000, patience_ms: int | None = N
             **settings,
         }
     )
-    board = Board.create(directory / "counters")
+    counters = BrokerCounters.create(directory / "counters")
     ring.create_rings(directory, config.rings).close()
     create_latencies(directory, config.rings)
-    pipeline = Pipeline(config, board, puts_max=puts_max, bytes_max=1 << 20, patience_ms=patience_ms)
+    pipeline = Pipeline(config, counters, puts_max=puts_max, bytes_max=1 << 20, patience_ms=patience_ms)
     try:
-        yield pipeline, PlayedWriter(pipeline, board, RING_BYTES, SLOTS_MAX), board
+        yield pipeline, PlayedWriter(pipeline, counters, RING_BYTES, SLOTS_MAX), counters
     finally:
         pipeline.close()
 
@@ -57,7 +57,7 @@ def draft_of(queue_id: int, body: bytes = b"body") -> Draft:
 
 
 def test_a_put_is_answered_once_its_queue_has_a_slot_and_the_log_has_it(region_dir: Path) -> None:
-    with opened(region_dir) as (pipeline, writer, _board):
+    with opened(region_dir) as (pipeline, writer, _counters):
         pipeline.put(draft_of(3), waits=True, token="a")
         pipeline.put(draft_of(3), waits=True, token="b")
         assert pipeline.collect() == [] and pipeline.parked_puts == 2
@@ -72,7 +72,7 @@ def test_a_put_is_answered_once_its_queue_has_a_slot_and_the_log_has_it(region_d
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMSGSIZE, errno.EIO])
 def test_a_refused_record_fails_at_once_though_others_wait_before_it(region_dir: Path, number: int) -> None:
-    with opened(region_dir, flushDiskType="SYNC_FLUSH") as (pipeline, writer, board):
+    with opened(region_dir, flushDiskType="SYNC_FLUSH") as (pipeline, writer, counters):
         pipeline.put(draft_of(0), waits=True, token="waits")
         writer.answer()
         pipeline.collect()
@@ -84,12 +84,12 @@ def test_a_refused_record_fails_at_once_though_others_wait_before_it(region_dir:
         first, second = pipeline.collect()
         assert (first.token, first.status) == ("refused", status_of_errno(number))
         assert (second.token, second.status, second.queue_offset) == ("waits for nobody", OK, 1)
-        waiting.publish(board.flushed_offset, board.max_physical_offset.read())
+        waiting.publish(counters.flushed_offset, counters.max_physical_offset.read())
         assert [outcome.token for outcome in pipeline.collect()] == ["waits"]
 
 
 def test_a_queue_without_a_slot_is_refused_and_asked_for_again(region_dir: Path) -> None:
-    with opened(region_dir) as (pipeline, writer, _board):
+    with opened(region_dir) as (pipeline, writer, _counters):
         for queue_id in range(SLOTS_MAX + 1):
             pipeline.put(draft_of(queue_id), waits=True, token=queue_id)
         outcomes = []
@@ -106,7 +106,7 @@ def test_a_queue_without_a_slot_is_refused_and_asked_for_again(region_dir: Path)
 
 
 def test_too_much_is_refused_before_it_is_parked(region_dir: Path) -> None:
-    with opened(region_dir, puts_max=3) as (pipeline, _writer, _board):
+    with opened(region_dir, puts_max=3) as (pipeline, _writer, _counters):
         for number in range(3):
             pipeline.put(draft_of(number), waits=True, token=number)
         with pytest.raises(Busy):
@@ -115,12 +115,12 @@ def test_too_much_is_refused_before_it_is_parked(region_dir: Path) -> None:
 
 
 def test_what_no_ring_holds_and_what_a_full_disk_takes_not_is_answered(region_dir: Path) -> None:
-    with opened(region_dir) as (pipeline, writer, board):
+    with opened(region_dir) as (pipeline, writer, counters):
         pipeline.put(draft_of(0), waits=True, token="first")
         writer.answer()
         pipeline.collect()
         pipeline.put(draft_of(0, bytes(RING_BYTES)), waits=True, token="large")
-        board.disk_state.words[board.disk_state.index] = int(DiskState.READ_ONLY)
+        counters.disk_state.words[counters.disk_state.index] = int(DiskState.READ_ONLY)
         pipeline.put(draft_of(0), waits=True, token="full")
         assert [(one.token, one.status) for one in pipeline.collect()] == [
             ("large", PutMessageStatus.MESSAGE_ILLEGAL),
@@ -129,7 +129,7 @@ def test_what_no_ring_holds_and_what_a_full_disk_takes_not_is_answered(region_di
 
 
 def test_a_writer_that_says_nothing_is_not_waited_for_for_ever(region_dir: Path) -> None:
-    with opened(region_dir, patience_ms=1000) as (pipeline, writer, _board):
+    with opened(region_dir, patience_ms=1000) as (pipeline, writer, _counters):
         pipeline.put(draft_of(0), waits=True, token="a")
         writer.answer()
         pipeline.collect()
@@ -147,14 +147,14 @@ def test_a_writer_that_says_nothing_is_not_waited_for_for_ever(region_dir: Path)
 
 
 def test_a_ring_of_somebody_who_died_is_taken_over_with_what_lies_in_it(region_dir: Path) -> None:
-    with opened(region_dir) as (pipeline, writer, board):
+    with opened(region_dir) as (pipeline, writer, counters):
         pipeline.put(draft_of(0), waits=True, token="dead")
         writer.answer()
         pipeline.collect()
         pipeline.put(draft_of(1), waits=True, token="dead")  # its question is asked, and not answered
         config = from_mapping({"storePathRootDir": region_dir / "store", "ringSizeInBytes": RING_BYTES})
         pipeline.close()
-        heir = Pipeline(config, board, puts_max=10, bytes_max=1 << 20)
+        heir = Pipeline(config, counters, puts_max=10, bytes_max=1 << 20)
         heir.put(draft_of(5), waits=True, token="heir")
         assert heir.collect() == []
         assert writer.answer(), "the dead one's question"
@@ -168,8 +168,10 @@ def test_a_ring_of_somebody_who_died_is_taken_over_with_what_lies_in_it(region_d
 class History:
     """What was put and what was answered, in a run with a seed."""
 
-    def __init__(self, pipeline: Pipeline, writer: PlayedWriter, board: Board, chance: random.Random) -> None:
-        self.pipeline, self.writer, self.board, self.chance = pipeline, writer, board, chance
+    def __init__(
+        self, pipeline: Pipeline, writer: PlayedWriter, counters: BrokerCounters, chance: random.Random
+    ) -> None:
+        self.pipeline, self.writer, self.counters, self.chance = pipeline, writer, counters, chance
         self.put: dict[int, tuple[int, bool]] = {}
         self.answered: list[int] = []
         self.by_queue: dict[tuple[int, bool], list[tuple[int, int]]] = {}
@@ -190,15 +192,15 @@ class History:
             case 3:
                 writer.take(chance.randrange(3), refusing=errno.ENOSPC)
             case 4:
-                waiting.publish(self.board.flushed_offset, self.board.max_physical_offset.read())
+                waiting.publish(self.counters.flushed_offset, self.counters.max_physical_offset.read())
             case 5:
-                waiting.publish(self.board.confirm_offset, self.board.max_physical_offset.read())
+                waiting.publish(self.counters.confirm_offset, self.counters.max_physical_offset.read())
 
     def all_goes_well(self) -> None:
         self.writer.answer()
         self.writer.take(1000)
-        for cursor in (self.board.flushed_offset, self.board.confirm_offset):
-            waiting.publish(cursor, self.board.max_physical_offset.read())
+        for cursor in (self.counters.flushed_offset, self.counters.confirm_offset):
+            waiting.publish(cursor, self.counters.max_physical_offset.read())
         self.collect()
 
     def collect(self) -> None:
@@ -209,7 +211,7 @@ class History:
                 assert outcome.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
                 continue
             end = outcome.physical_offset + len(draft_of(queue_id, str(outcome.token).encode()).pieces[0])
-            reached = Reached(self.board.flushed_offset.read(), self.board.confirm_offset.read())
+            reached = Reached(self.counters.flushed_offset.read(), self.counters.confirm_offset.read())
             status = put_status(end, 0, 1, 1, reached, 1, self.pipeline.policy)
             assert status is OK or not waits
             self.by_queue.setdefault((queue_id, waits), []).append((outcome.token, outcome.queue_offset))
@@ -223,9 +225,9 @@ def test_every_put_has_one_answer_and_the_right_one(region_dir: Path, seed: int)
         {}, {"flushDiskType": "SYNC_FLUSH"}, {"brokerRole": "SYNC_MASTER"},
         {"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH", "compat": "5", "inSyncReplicas": 2},
     ])  # fmt: skip
-    with opened(region_dir, puts_max=300, **settings) as (pipeline, writer, board):
-        waiting.publish(board.in_sync_slaves, 1)
-        history = History(pipeline, writer, board, chance)
+    with opened(region_dir, puts_max=300, **settings) as (pipeline, writer, counters):
+        waiting.publish(counters.in_sync_slaves, 1)
+        history = History(pipeline, writer, counters, chance)
         for token in range(600):
             history.try_to_put(token)
             for _ in range(chance.randrange(4)):

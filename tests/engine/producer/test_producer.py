@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.board.cursors import Board
 from engine.errors import BatchIncomplete, BrokerGone, MessageIllegal, MessagesRefused, SendTimeout, ServiceNotAvailable
 from engine.producer.broker_puts import SendResult
 from engine.producer.producer import Producer, PutMessageStatus
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import chance, ring, waiting
 from ipc.errors import RingFull
 from store.errors import NoBroker, PropertiesTooLarge
@@ -39,12 +39,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
         yield running
 
 
-def board_of(store: Path) -> Board:
-    return Board.attach(extent.require_running(store).region_directory, writable=True)
+def counters_of(store: Path) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(store).region_directory, writable=True)
 
 
-def wait_until(cursor_label: str, board: Board, goal: int) -> None:
-    cursor, end = board.counters.cursor(cursor_label), time.monotonic() + DEADLINE_SECONDS
+def wait_until(cursor_label: str, counters: BrokerCounters, goal: int) -> None:
+    cursor, end = counters.region.cursor(cursor_label), time.monotonic() + DEADLINE_SECONDS
     while (seen := cursor.read()) < goal:
         assert time.monotonic() < end, f"{cursor_label} stays at {seen}"
         waiting.await_change(cursor, seen, 100)
@@ -53,8 +53,8 @@ def wait_until(cursor_label: str, board: Board, goal: int) -> None:
 class Stopped:
     """A role's process held still (SIGSTOP) for the length of a block."""
 
-    def __init__(self, board: Board, role: str) -> None:
-        self._pid = board.pids[role].read()
+    def __init__(self, counters: BrokerCounters, role: str) -> None:
+        self._pid = counters.pids[role].read()
 
     def __enter__(self) -> None:
         os.kill(self._pid, signal.SIGSTOP)
@@ -73,7 +73,7 @@ def test_one_message_comes_back_with_its_place_and_lies_there(broker: LocalBroke
     assert (result.status, result.queue_id, result.queue_offset) == (PutMessageStatus.PUT_OK, 3, 0)
     message = next(
         found
-        for found in messages_of(broker.store, board_of(broker.store).max_physical_offset.read())
+        for found in messages_of(broker.store, counters_of(broker.store).max_physical_offset.read())
         if found.physical_offset == result.physical_offset
     )
     assert bytes(message.body).decode() == "grüße"
@@ -129,7 +129,7 @@ def test_a_batch_is_taken_from_any_column(
         result = producer.send_batch(topic, column, tags="t", queue_id=1)
     assert (result.status, result.count) == (PutMessageStatus.PUT_OK, len(expected))
     assert list(result.queue_offsets) == list(range(len(expected)))
-    end = board_of(broker.store).max_physical_offset.read()
+    end = counters_of(broker.store).max_physical_offset.read()
     found = [message for message in messages_of(broker.store, end) if message.topic == topic]
     assert [bytes(message.body) for message in found] == expected
     assert [message.physical_offset for message in found] == list(result.physical_offsets)
@@ -140,7 +140,7 @@ def test_a_batch_may_have_keys_and_properties_for_each_message(broker: LocalBrok
         producer.send_batch(
             "keyed", [b"a", b"b"], tags="all", keys=["k1", "k2"], properties={"n": ["1", "2"], "same": "yes"}
         )
-    end = board_of(broker.store).max_physical_offset.read()
+    end = counters_of(broker.store).max_physical_offset.read()
     found = [message.properties for message in messages_of(broker.store, end) if message.topic == "keyed"]
     same = {"TAGS": "all", "same": "yes", "CLUSTER": "DefaultCluster"}
     assert found == [{**same, "KEYS": f"k{number}", "n": str(number)} for number in (1, 2)]
@@ -150,7 +150,7 @@ def test_a_batch_much_larger_than_the_ring_arrives_whole(broker: LocalBroker) ->
     bodies = np.random.default_rng(3).integers(0, 256, (20_000, 300), dtype=np.uint8)
     with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         result = producer.send_batch("large", bodies, queue_id=0, timeout=DEADLINE_SECONDS)
-    end = board_of(broker.store).max_physical_offset.read()
+    end = counters_of(broker.store).max_physical_offset.read()
     found = [message for message in messages_of(broker.store, end) if message.topic == "large"]
     assert b"".join(bytes(message.body) for message in found) == bodies.tobytes()
     assert [message.physical_offset for message in found] == list(result.physical_offsets)
@@ -175,8 +175,8 @@ def test_a_batch_much_larger_than_the_ring_arrives_whole(broker: LocalBroker) ->
 def test_what_rocketmq_would_refuse_is_refused_before_anything_is_sent(
     broker: LocalBroker, why: str, arguments: dict[str, object], message: str
 ) -> None:
-    board = board_of(broker.store)
-    before = board.max_physical_offset.read()
+    counters = counters_of(broker.store)
+    before = counters.max_physical_offset.read()
     with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         call: dict[str, object] = {"topic": "t", "body": b"x", **arguments}
         with pytest.raises((MessageIllegal, PropertiesTooLarge), match=message):
@@ -184,7 +184,7 @@ def test_what_rocketmq_would_refuse_is_refused_before_anything_is_sent(
         bodies = [call.pop("body")]
         with pytest.raises((MessageIllegal, PropertiesTooLarge), match=message):
             producer.send_batch(bodies=bodies, **{k: v for k, v in call.items() if k != "flag"})  # type: ignore[arg-type]
-    assert board.max_physical_offset.read() == before
+    assert counters.max_physical_offset.read() == before
 
 
 def test_a_record_that_no_segment_can_hold_is_refused(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_an_ipv6_broker_writes_ipv6_hosts(tmp_path: Path) -> None:
         with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
             result = producer.send("six", b"x")
             assert len(result.message_id) == 56
-        (message,) = messages_of(broker.store, board_of(broker.store).max_physical_offset.read())
+        (message,) = messages_of(broker.store, counters_of(broker.store).max_physical_offset.read())
     assert message.store_host.ip == "0:0:0:0:0:0:0:1"
     assert message.message_id == result.message_id
     assert message.store_timestamp_ms > 0
@@ -255,10 +255,10 @@ def test_messages_sent_without_waiting_are_there_after_flush(broker: LocalBroker
 
 
 def test_a_full_ring_blocks_until_the_deadline_then_raises_and_sends_nothing(broker: LocalBroker) -> None:
-    board = board_of(broker.store)
+    counters = counters_of(broker.store)
     with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         producer.send("full", b"first", queue_id=0)
-        with Stopped(board, "writer"):
+        with Stopped(counters, "writer"):
             sent = 0
             with pytest.raises(RingFull, match="nothing was sent"):
                 while True:
@@ -271,10 +271,10 @@ def test_a_full_ring_blocks_until_the_deadline_then_raises_and_sends_nothing(bro
 
 
 def test_a_writer_that_does_not_answer_is_a_timeout_and_the_message_may_still_come(broker: LocalBroker) -> None:
-    board = board_of(broker.store)
+    counters = counters_of(broker.store)
     with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         producer.send("late", b"first", queue_id=0)
-        with Stopped(board, "writer"), pytest.raises(SendTimeout, match="may still be appended"):
+        with Stopped(counters, "writer"), pytest.raises(SendTimeout, match="may still be appended"):
             producer.send("late", b"second", queue_id=0, timeout=0.05)
         assert producer.send("late", b"third", queue_id=0, timeout=DEADLINE_SECONDS).queue_offset == 2
 
@@ -295,40 +295,40 @@ def test_a_broker_that_stops_is_an_error_to_its_producers(tmp_path: Path) -> Non
 
 def test_a_producer_killed_in_the_middle_harms_nobody(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", brokerRole="ASYNC_MASTER", **LIMITED) as broker:
-        board = board_of(broker.store)
+        counters = counters_of(broker.store)
         endless = (
             "import sys; from engine.producer import Producer\n"
             "p = Producer(sys.argv[1])\n"
             "while True: p.send_batch('killed', [b'x' * 500] * 500, wait=False, timeout=60)\n"
         )
         victim = subprocess.Popen([sys.executable, "-c", endless, str(broker.store)])
-        wait_until("put_messages", board, 5000)
+        wait_until("put_messages", counters, 5000)
         victim.kill()
         victim.wait()
         with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
             assert producer.send("alive", b"x").status is PutMessageStatus.PUT_OK
             controls = ring.attach_rings(extent.require_running(broker.store).region_directory)
             assert controls.words[ring.ControlWord.OWNER_PID] == os.getpid(), "the dead one's ring was taken over"
-        assert_queue_offsets_dense(messages_of(broker.store, board.max_physical_offset.read()))
+        assert_queue_offsets_dense(messages_of(broker.store, counters.max_physical_offset.read()))
 
 
 def test_sync_flush_answers_only_what_is_on_disk(tmp_path: Path) -> None:
     settings = {"brokerRole": "ASYNC_MASTER", "flushDiskType": "SYNC_FLUSH", "maxMessageSize": 65536, **SMALL}
     with LocalBroker(tmp_path / "b", syncFlushTimeout=int(DEADLINE_SECONDS * 1000), **settings) as broker:
-        board = board_of(broker.store)
+        counters = counters_of(broker.store)
         with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
             for _ in range(20):
                 result = producer.send("disk", b"x")
                 assert result.status is PutMessageStatus.PUT_OK
-                assert board.flushed_offset.read() > result.physical_offset
-        maps = Path(f"/proc/{board.pids['writer'].read()}/smaps").read_text()
+                assert counters.flushed_offset.read() > result.physical_offset
+        maps = Path(f"/proc/{counters.pids['writer'].read()}/smaps").read_text()
         flags = maps.partition(f"{StoreDirectory(broker.store).commitlog}/{0:020d}\n")[2].split("VmFlags:")[1]
         assert "rr" in flags.splitlines()[0].split(), "a flush writes the pages that were written, none beside them"
     with (
         LocalBroker(tmp_path / "b", syncFlushTimeout=300, **settings) as broker,
         Producer(broker.store, timeout=DEADLINE_SECONDS) as producer,
     ):
-        with Stopped(board_of(broker.store), "flusher"):
+        with Stopped(counters_of(broker.store), "flusher"):
             assert producer.send("disk", b"x").status is PutMessageStatus.FLUSH_DISK_TIMEOUT
         await_that(lambda: producer.send("disk", b"x").status is PutMessageStatus.PUT_OK, "it is in time again")
 
@@ -336,13 +336,13 @@ def test_sync_flush_answers_only_what_is_on_disk(tmp_path: Path) -> None:
 def test_a_sync_master_says_what_its_slaves_hold(tmp_path: Path) -> None:
     settings = {**LIMITED, "haReconnectInterval": 100, "haHousekeepingInterval": 120_000}  # nobody falls silent
     with LocalBroker(tmp_path / "m", brokerRole="SYNC_MASTER", slaveTimeout=1500, **settings) as master:
-        board = board_of(master.store)
+        counters = counters_of(master.store)
         with Producer(master.store, timeout=DEADLINE_SECONDS) as producer:
             assert producer.send("sync", b"x").status is PutMessageStatus.SLAVE_NOT_AVAILABLE
             with LocalBroker(
                 tmp_path / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **settings
             ) as slave:
-                wait_until("in_sync_slaves", board, 1)
+                wait_until("in_sync_slaves", counters, 1)
                 results: list[SendResult] = []
 
                 def is_held() -> bool:  # a busy machine's slave is late now and then
@@ -350,13 +350,13 @@ def test_a_sync_master_says_what_its_slaves_hold(tmp_path: Path) -> None:
                     return results[-1].status is PutMessageStatus.PUT_OK
 
                 await_that(is_held, "the slave has one")
-                assert board_of(slave.store).max_physical_offset.read() > results[-1].physical_offset
-                with Stopped(board_of(slave.store), "receiver"):
+                assert counters_of(slave.store).max_physical_offset.read() > results[-1].physical_offset
+                with Stopped(counters_of(slave.store), "receiver"):
                     slow = producer.send("sync", b"y")
                     assert slow.status is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
                 batch = producer.send_batch("sync", [b"z"] * 100, timeout=DEADLINE_SECONDS)
                 assert batch.status in (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
-            assert len(messages_of(master.store, board.max_physical_offset.read())) == 102 + len(results)
+            assert len(messages_of(master.store, counters.max_physical_offset.read())) == 102 + len(results)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small tmpfs")
@@ -376,7 +376,7 @@ def test_a_full_disk_refuses_and_takes_messages_again_when_there_is_room(tmp_pat
                         accepted += producer.send("disk", b"x" * 10_000, queue_id=0).status is PutMessageStatus.PUT_OK
                 assert accepted > 50
                 ballast.unlink()
-                wait_until("allocated_offset", board_of(broker.store), (accepted * 10_000 >> 20 << 20) + (1 << 20))
+                wait_until("allocated_offset", counters_of(broker.store), (accepted * 10_000 >> 20 << 20) + (1 << 20))
                 end, result = time.monotonic() + DEADLINE_SECONDS, None
                 while result is None:
                     assert time.monotonic() < end
@@ -385,6 +385,6 @@ def test_a_full_disk_refuses_and_takes_messages_again_when_there_is_room(tmp_pat
                     except (MessagesRefused, ServiceNotAvailable):
                         continue
                 assert result.queue_offset == accepted, "what was refused left no gap"
-            assert len(messages_of(broker.store, board_of(broker.store).max_physical_offset.read())) == accepted + 1
+            assert len(messages_of(broker.store, counters_of(broker.store).max_physical_offset.read())) == accepted + 1
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)

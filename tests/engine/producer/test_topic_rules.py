@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.board.cursors import Board
 from engine.errors import (
     EngineError,
     MessageIllegal,
@@ -22,6 +21,7 @@ from engine.errors import (
 )
 from engine.producer.producer import Producer, SendRequest
 from engine.protocol.remoting.codes import RequestCode
+from engine.shared_memory.cursors import BrokerCounters
 from store.message.record import Message
 from store.reading import extent
 from tests.engine.producer.test_producer import DEADLINE_SECONDS
@@ -74,14 +74,14 @@ def puts_of(producer: Producer, topic: str, queue_id: int | None = 0) -> dict[st
 def assert_all_refused(
     broker: LocalBroker, puts: dict[str, Callable[[], object]], error: type[EngineError], match: str = "nothing was"
 ) -> None:
-    board = Board.attach(extent.require_running(broker.store).region_directory)
-    before = board.put_messages.read()
+    counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
+    before = counters.put_messages.read()
     for name, put in puts.items():
         with pytest.raises(error, match=match) as refused:
             put()
         assert "nothing was sent" in str(refused.value), name
         assert "\n" not in str(refused.value), name
-    assert board.put_messages.read() == before
+    assert counters.put_messages.read() == before
 
 
 def set_topic(broker: LocalBroker, topic: str, *, perm: int = 6, read: int = 4, write: int = 4) -> None:
@@ -111,7 +111,7 @@ def asked(broker: LocalBroker, code: int, fields: dict[str, Any] | None = None, 
 
 
 def changes_of(broker: LocalBroker) -> int:
-    return Board.attach(extent.require_running(broker.store).region_directory).topics_changes.read()
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory).topics_changes.read()
 
 
 def await_change(broker: LocalBroker, seen: int) -> None:
@@ -119,8 +119,8 @@ def await_change(broker: LocalBroker, seen: int) -> None:
 
 
 def all_of(broker: LocalBroker) -> list[Message]:
-    board = Board.attach(extent.require_running(broker.store).region_directory)
-    return messages_of(broker.store, board.max_physical_offset.read())
+    counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
+    return messages_of(broker.store, counters.max_physical_offset.read())
 
 
 @pytest.mark.parametrize(("topic", "queue_id", "is_taken"), QUEUE_IDS)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.errors import BatchIncomplete, SendTimeout, ServiceNotAvailable
 from engine.producer.op_writer import Op, OpWriter
 from engine.producer.producer import Producer, PutMessageStatus
 from engine.protocol.store.retention import DiskState
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from ipc.clock import monotonic_ms
 from ipc.errors import RingFull
@@ -39,20 +39,20 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield running
 
 
-def board_of(store: Path) -> Board:
-    return Board.attach(extent.require_running(store).region_directory, writable=True)
+def counters_of(store: Path) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(store).region_directory, writable=True)
 
 
 def bodies_of(store: Path, topic: str) -> list[bytes]:
-    end = board_of(store).max_physical_offset.read()
+    end = counters_of(store).max_physical_offset.read()
     return [bytes(message.body) for message in messages_of(store, end) if message.topic == topic]
 
 
 def test_a_timeout_says_whether_the_message_may_still_come(broker: LocalBroker) -> None:
-    board = board_of(broker.store)
+    counters = counters_of(broker.store)
     with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         producer.send("late", b"first", queue_id=0)
-        with Stopped(board, "writer"):
+        with Stopped(counters, "writer"):
             for call in (
                 lambda: producer.send("never-seen", b"x", timeout=0.05),
                 lambda: producer.send_batch("never-seen", [b"x"], timeout=0.05),
@@ -83,7 +83,7 @@ def test_futures_of_a_small_ring_are_answered_as_the_log_has_them(broker: LocalB
         results = [future.result(DEADLINE_SECONDS) for future in futures]
     assert [result.queue_offset for result in results] == list(range(6000))
     assert {result.status for result in results} == {PutMessageStatus.PUT_OK}
-    end = board_of(broker.store).max_physical_offset.read()
+    end = counters_of(broker.store).max_physical_offset.read()
     found = [message.physical_offset for message in messages_of(broker.store, end) if message.topic == "small"]
     assert [result.physical_offset for result in results] == found
 
@@ -94,19 +94,19 @@ def test_a_waiting_send_finds_its_place_whatever_other_threads_put(tmp_path: Pat
         LocalBroker(tmp_path / "b", **settings) as broker,
         Producer(broker.store, timeout=DEADLINE_SECONDS) as producer,
     ):
-        board, results = board_of(broker.store), {}
+        counters, results = counters_of(broker.store), {}
         producer.send("t", b"x", queue_id=0)
         producer.send("t", b"x", queue_id=1)
 
         def wait(number: int) -> None:
             results[number] = producer.send("t", f"waits {number}", queue_id=1, timeout=DEADLINE_SECONDS)
 
-        with Stopped(board, "flusher"):
+        with Stopped(counters, "flusher"):
             waiters = [threading.Thread(target=wait, args=(number,)) for number in range(3)]
-            seen = board.put_messages.read()
+            seen = counters.put_messages.read()
             for waiter in waiters:
                 waiter.start()
-            await_that(lambda: board.put_messages.read() >= seen + 3, "all three are appended")
+            await_that(lambda: counters.put_messages.read() >= seen + 3, "all three are appended")
             pending = producer.send_async("t", b"a future", queue_id=1, timeout=DEADLINE_SECONDS)
             for _ in range(5 * DESCRIPTORS):
                 producer.send("t", b"passes", queue_id=0, wait=False, timeout=DEADLINE_SECONDS)
@@ -117,7 +117,7 @@ def test_a_waiting_send_finds_its_place_whatever_other_threads_put(tmp_path: Pat
             assert not results, "nothing is on disk yet"
         for waiter in waiters:
             waiter.join(DEADLINE_SECONDS)
-        found = {bytes(one.body): one for one in messages_of(broker.store, board.max_physical_offset.read())}
+        found = {bytes(one.body): one for one in messages_of(broker.store, counters.max_physical_offset.read())}
         for number, result in results.items():
             assert result.status is PutMessageStatus.PUT_OK
             there = found[f"waits {number}".encode()]
@@ -129,7 +129,7 @@ def test_a_waiting_send_finds_its_place_whatever_other_threads_put(tmp_path: Pat
 def test_a_cancelled_future_holds_nothing_back(broker: LocalBroker) -> None:
     with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         producer.send("cancelled", b"first", queue_id=0)
-        with Stopped(board_of(broker.store), "writer"):
+        with Stopped(counters_of(broker.store), "writer"):
             waiting_one = producer.send_async("cancelled", b"x", queue_id=0)
             cancelled = [producer.send_async("cancelled", b"x", queue_id=0) for _ in range(10)]
             assert all(future.cancel() for future in cancelled)
@@ -140,35 +140,35 @@ def test_a_cancelled_future_holds_nothing_back(broker: LocalBroker) -> None:
 
 
 def test_a_batch_by_the_brokers_rules_is_checked_as_a_whole_and_says_how_far_it_came(broker: LocalBroker) -> None:
-    board = board_of(broker.store)
+    counters = counters_of(broker.store)
     with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         producer.send("ruled", b"x", delay_level=1, queue_id=0)
-        before = board.put_messages.read()
+        before = counters.put_messages.read()
         with pytest.raises(InvalidMessage, match="maxMessageSize"):
             producer.send_batch("ruled", [b"fine", b"x" * 16385], properties={"DELAY": "1"}, queue_id=0)
-        assert board.put_messages.read() == before
-        with Stopped(board, "writer"), pytest.raises(BatchIncomplete) as incomplete:
+        assert counters.put_messages.read() == before
+        with Stopped(counters, "writer"), pytest.raises(BatchIncomplete) as incomplete:
             bodies = [b"x" * 15_000] * 50
             producer.send_batch("ruled", bodies, properties={"DELAY": "1"}, queue_id=0, wait=False, timeout=0.05)
         published_, may = incomplete.value.published, incomplete.value.may_be_appended
         assert 0 < published_ < 50
         assert may
         producer.flush(timeout=DEADLINE_SECONDS, appended_only=True)
-        assert board.put_messages.read() == before + published_
+        assert counters.put_messages.read() == before + published_
 
 
 class ReadOnly:
     """The disk called read-only for the length of a block; the housekeeper, who would object, is held still."""
 
-    def __init__(self, board: Board) -> None:
-        self._board, self._stopped = board, Stopped(board, "housekeeper")
+    def __init__(self, counters: BrokerCounters) -> None:
+        self._counters, self._stopped = counters, Stopped(counters, "housekeeper")
 
     def __enter__(self) -> None:
         self._stopped.__enter__()
-        waiting.publish(self._board.disk_state, DiskState.READ_ONLY)
+        waiting.publish(self._counters.disk_state, DiskState.READ_ONLY)
 
     def __exit__(self, *_exc: object) -> None:
-        waiting.publish(self._board.disk_state, DiskState.NORMAL)
+        waiting.publish(self._counters.disk_state, DiskState.NORMAL)
         self._stopped.__exit__()
 
 
@@ -180,12 +180,12 @@ def test_an_op_message_is_written_though_the_broker_was_read_only_for_a_moment(t
     for compat in ("4.9", "5"):
         settings = {**SMALL, "compat": compat, "transactionOpBatchInterval": 50}
         with LocalBroker(tmp_path / compat, **settings) as broker:
-            board = board_of(broker.store)
+            counters = counters_of(broker.store)
             with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
                 halves = [producer.send_half("t", b"x", group="g") for _ in range(3)]
                 first = producer.end_transaction(halves[0], commit=True)
                 assert first is not None
-                with ReadOnly(board):
+                with ReadOnly(counters):
                     assert producer.end_transaction(halves[1], commit=False) is None
                     with pytest.raises(ServiceNotAvailable):
                         producer.end_transaction(halves[2], commit=True)
@@ -194,7 +194,7 @@ def test_an_op_message_is_written_though_the_broker_was_read_only_for_a_moment(t
                 end = time.monotonic() + DEADLINE_SECONDS
                 while sorted(ops_of(broker.store)) != sorted("0,1,"):
                     assert time.monotonic() < end, ops_of(broker.store)
-                    waiting.await_change(board.max_physical_offset, board.max_physical_offset.read(), 50)
+                    waiting.await_change(counters.max_physical_offset, counters.max_physical_offset.read(), 50)
                 producer.end_transaction(halves[2], commit=True)
             assert sorted(ops_of(broker.store)) == sorted("0,1,2,")
             assert len(bodies_of(broker.store, "t")) == 2

@@ -15,11 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine.board import address_cursors, live_settings
-from engine.board.cursors import Board
-from engine.board.queue_ends import QueueEnds
-from engine.figures.finding import Verdict
-from engine.figures.problems import of_the_tables
+from engine.monitoring.finding import Verdict
+from engine.monitoring.problems import of_the_tables
 from engine.protocol.broker import slave_synchronize
 from engine.protocol.broker.requests import BrokerRequests, Facts
 from engine.protocol.remoting.codes import RequestCode
@@ -34,6 +31,9 @@ from engine.remoting.peers import master_tables
 from engine.remoting.sockets.client import RemotingClient
 from engine.remoting.sockets.server import RemotingServer
 from engine.settings.config import BrokerConfig, from_mapping
+from engine.shared_memory import address_cursors, live_settings
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.queue_ends import QueueEnds
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.compat import LINES
@@ -79,15 +79,15 @@ def role(store: Path, region_dir: Path, names: str, **settings: object) -> Itera
             **settings,
         }
     )
-    board = Board.create(region_dir / "counters")
-    live_settings.publish(board, config)
-    waiting.publish(board.ha_listen_port, port + 1)
+    counters = BrokerCounters.create(region_dir / "counters")
+    live_settings.publish(counters, config)
+    waiting.publish(counters.ha_listen_port, port + 1)
     exchange.create(region_dir, 1)
     QueueEnds.create(region_dir, {}).close()
     bells = exchange.Bells.make(1)
-    server = Clients(config, board, bells)
+    server = Clients(config, counters, bells)
     try:
-        with served_front.served(config, board, bells):
+        with served_front.served(config, counters, bells):
             yield server, config
     finally:
         server.close()
@@ -178,7 +178,7 @@ def test_permission_and_period_outlive_the_role(store_dir: Path, region_dir: Pat
             in_a_thread(server, lambda: client.ask(RequestCode.UPDATE_BROKER_CONFIG, None, change))
             turn_until(server, lambda: topics["TBW102"]["a"].perm == 2)
         bells = exchange.Bells.make(1)
-        again = Clients(config, server._board, bells)  # as the supervisor starts it when it died
+        again = Clients(config, server._counters, bells)  # as the supervisor starts it when it died
         told = again.answer_frame(RemotingCommand(RequestCode.GET_BROKER_CONFIG), 1)
         again.close()
         bells.close()
@@ -198,14 +198,14 @@ def test_retention_is_set_shown_and_logged(store_dir: Path, region_dir: Path, ca
             assert isinstance(answer, RemotingCommand)
             return answer
 
-        before = live_settings.retention(server._board)
+        before = live_settings.retention(server._counters)
         assert before == ({4}, 72, 75), "as configured"
         for refused in (b"fileReservedTime=-1", b"deleteWhen=24", b"diskMaxUsedSpaceRatio=x", b"fileReservedTimes=3"):
             assert ask(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=5\n" + refused).code != 0
-        assert live_settings.retention(server._board) == before and not caplog.text, "nothing of it"
+        assert live_settings.retention(server._counters) == before and not caplog.text, "nothing of it"
         wanted = b"fileReservedTime=5\ndeleteWhen=23;4;\ndiskMaxUsedSpaceRatio=99\nbrokerPermission=6"
         assert ask(RequestCode.UPDATE_BROKER_CONFIG, wanted).code == 0
-        assert live_settings.retention(server._board) == ({4, 23}, 5, 99)
+        assert live_settings.retention(server._counters) == ({4, 23}, 5, 99)
         shown = set(bytes(ask(RequestCode.GET_BROKER_CONFIG).body).decode().splitlines())
         assert {"fileReservedTime=5", "deleteWhen=04;23", "diskMaxUsedSpaceRatio=99", "brokerPermission=6"} <= shown
         assert "fileReservedTime=5 (it was 72) until this process ends: it was started without a file" in caplog.text
@@ -294,13 +294,13 @@ def test_topics_that_ask_for_what_is_lacking_are_named(
     topics = {name: {**of_5, "topicName": name, "attributes": attributes} for name, attributes in wanted.items()}
     json_files.write(store_dir / "config" / TOPICS, {"topicConfigTable": topics})
     with role(store_dir, region_dir, "", compat="5") as (server, _config):
-        turn_until(server, lambda: server._board.unserved_topics.read() == 1)
+        turn_until(server, lambda: server._counters.unserved_topics.read() == 1)
         assert "topics whose attributes have no effect here: 1;" in caplog.text
         assert "kept (cleanup.policy=COMPACTION)" in caplog.text and "long" not in caplog.text
-        (finding,) = of_the_tables(server._board, str(store_dir))
+        (finding,) = of_the_tables(server._counters, str(store_dir))
         assert (finding.reason, finding.verdict) == ("UNSERVED", Verdict.DEGRADED)
         server._files.metadata.delete_topic("kept", wall_ms())
-        turn_until(server, lambda: server._board.unserved_topics.read() == 0)
+        turn_until(server, lambda: server._counters.unserved_topics.read() == 0)
 
 
 def test_a_table_that_cannot_be_written_keeps_no_offsets_from_their_file(
@@ -315,13 +315,13 @@ def test_a_table_that_cannot_be_written_keeps_no_offsets_from_their_file(
         metadata = server._files.metadata
         metadata.set_group({"groupName": "g"}, 2)
         turn_until(server, lambda: f"{GROUPS}: cannot be written" in caplog.text)
-        turn_until(server, lambda: server._board.tables_errno.read() == errno.EISDIR)
+        turn_until(server, lambda: server._counters.tables_errno.read() == errno.EISDIR)
         metadata.commit_offset("g", "t", 0, 5, wall_ms())
         metadata.changed.add(CONSUMER_OFFSETS)
         turn_until(server, lambda: '"t@g":{0:5}' in _text(config / CONSUMER_OFFSETS))
         (config / f"{GROUPS}{CREATING_SUFFIX}").rmdir()
         turn_until(server, lambda: '"g"' in _text(config / GROUPS))
-        turn_until(server, lambda: server._board.tables_errno.read() == 0)
+        turn_until(server, lambda: server._counters.tables_errno.read() == 0)
 
 
 def _text(path: Path) -> str:
@@ -368,7 +368,7 @@ def test_a_slave_looks_its_masters_name_up_again_while_it_has_no_master(
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (known, port))]
 
         monkeypatch.setattr(server._loop, "getaddrinfo", look_up)
-        seen = server._board.ha_server_address
+        seen = server._counters.ha_server_address
         turn_until(server, lambda: address_cursors.text_of(seen) == "10.0.0.1:7")
         hosts[0] = "10.0.0.2"  # the name moved, long before the next registration
         turn_until(server, lambda: address_cursors.text_of(seen) == "10.0.0.2:7")

@@ -25,16 +25,16 @@ class Stage:
 
     def __init__(self, directory: Path, tables: dict[str, dict[str, Any]], fronts: int) -> None:
         exchange.create(directory, fronts)
-        self.directory, self.bells, self.desk = directory, Bells.make(fronts), PlayedClients(tables)
-        self.links = FrontLinks(self.desk._loop, directory, fronts, self.bells, self.desk)
+        self.directory, self.bells, self.clients = directory, Bells.make(fronts), PlayedClients(tables)
+        self.links = FrontLinks(self.clients._loop, directory, fronts, self.bells, self.clients)
         self.fronts = [Tables() for _ in range(fronts)]
         self.pipes = [Pipe(directory, front, is_front=True, bells=self.bells) for front in range(fronts)]
         self.begin = self.links.begin
 
     def turn_loop(self) -> None:
         """Once."""
-        self.desk._loop.call_soon(self.desk._loop.stop)
-        self.desk._loop.run_forever()
+        self.clients._loop.call_soon(self.clients._loop.stop)
+        self.clients._loop.run_forever()
 
     def turn(self, front: int | None = None) -> int:
         """Of the loop, and of every front or of one; how many messages came."""
@@ -61,7 +61,7 @@ class Stage:
             pipe.close()
         self.links.close()
         self.turn_loop()
-        self.desk._loop.close()
+        self.clients._loop.close()
         self.bells.close()
 
 
@@ -105,7 +105,7 @@ def test_a_table_is_said_a_part_a_turn_and_once_for_all_fronts(stage: Stage, mon
 
 
 def test_a_front_takes_some_bytes_of_tables_a_turn(stage: Stage) -> None:
-    stage.desk.tables["topics"] = table_of(MANY, "x" * 2000)
+    stage.clients.tables["topics"] = table_of(MANY, "x" * 2000)
     stage.begin()
     while stage.links._tellings:
         stage.turn_loop()
@@ -120,7 +120,7 @@ def test_a_front_takes_some_bytes_of_tables_a_turn(stage: Stage) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_changes_meanwhile_fronts_know_it_in_the_end(stage: Stage, seed: int) -> None:
-    made, tables = random.Random(seed), stage.desk.tables["topics"]
+    made, tables = random.Random(seed), stage.clients.tables["topics"]
     stage.begin()
     for number in range(60):
         match made.randrange(6):

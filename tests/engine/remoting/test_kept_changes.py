@@ -228,7 +228,7 @@ def test_a_setting_is_in_the_file_before_the_answer_and_else_answered_as_failed(
         assert told.remark == (
             f"fileReservedTime: in use, and lost at the next start: {link} cannot be written: No space left on device"
         )
-        assert server._board.file_reserved_hours.read() == 3, "it may be what makes room"
+        assert server._counters.file_reserved_hours.read() == 3, "it may be what makes room"
         monkeypatch.undo()
 
 

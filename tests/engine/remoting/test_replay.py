@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import live_settings
-from engine.board.cursors import Board
-from engine.board.queue_ends import QueueEnds
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import LENGTH_BYTES, RemotingCommand, encode
 from engine.remoting.clients import Clients
-from engine.remoting.desks import client_desk
 from engine.remoting.links import exchange
 from engine.remoting.links.exchange import Kind, Pipe
+from engine.remoting.processors import client_processor
 from engine.settings.config import from_mapping
+from engine.shared_memory import live_settings
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.queue_ends import QueueEnds
 from tests.harness.clients_turns import turn_until
 
 NUMBER = 5  # of a connection
@@ -29,12 +29,12 @@ NUMBER = 5  # of a connection
 def begun(store: Path, region_dir: Path) -> Iterator[tuple[Clients, Pipe]]:
     """The role, and its front's end of the pipe."""
     config = from_mapping({"storePathRootDir": store, "regionPath": region_dir, "brokerName": "a", "listenPort": 12345})
-    board = Board.create(region_dir / "counters")
-    live_settings.publish(board, config)
+    counters = BrokerCounters.create(region_dir / "counters")
+    live_settings.publish(counters, config)
     exchange.create(region_dir, 1)
     QueueEnds.create(region_dir, {}).close()
     bells = exchange.Bells.make(1)
-    server, pipe = Clients(config, board, bells), Pipe(region_dir, 0, is_front=True, bells=bells)
+    server, pipe = Clients(config, counters, bells), Pipe(region_dir, 0, is_front=True, bells=bells)
     try:
         yield server, pipe
     finally:
@@ -51,7 +51,7 @@ def heartbeat(group: str) -> bytes:
 def test_a_producer_is_looked_for_once_all_who_were_there_are_known(
     store_dir: Path, region_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_desk, "REPLAY_SECONDS", 600.0)
+    monkeypatch.setattr(client_processor, "REPLAY_SECONDS", 600.0)
     with begun(store_dir, region_dir) as (server, pipe):
         asked = {"g": {"group": "g"}, "none": {"group": "none"}}
         answers = {name: server.answer_question("find_producer", fields) for name, fields in asked.items()}

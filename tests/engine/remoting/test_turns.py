@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables.defaults import group_config
@@ -21,6 +20,7 @@ from engine.remoting.files.broker_files import BrokerFiles
 from engine.remoting.links import exchange
 from engine.remoting.loop import slices
 from engine.remoting.peers.link import RemotingLink
+from engine.shared_memory.cursors import BrokerCounters
 from store.compat import LINES
 from store.errors import MalformedConfig
 from store.names import CONFIG, GROUPS, TOPICS
@@ -264,7 +264,7 @@ def test_no_garbage_is_looked_for_while_tables_are_loaded(
     store_dir: Path, region_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, looked = config_of(store_dir, region_dir), list[bool]()
-    board = Board.create(region_dir / "counters")
+    counters = BrokerCounters.create(region_dir / "counters")
 
     def loading(*_about: object) -> None:
         looked.append(gc.isenabled())
@@ -273,10 +273,10 @@ def test_no_garbage_is_looked_for_while_tables_are_loaded(
 
     monkeypatch.setattr(clients, "Clients", loading)
     bells = exchange.Bells.make(1)
-    clients.open_role(config, board, bells)
+    clients.open_role(config, counters, bells)
     assert gc.isenabled()
     with pytest.raises(MalformedConfig):
-        clients.open_role(config, board, bells)
+        clients.open_role(config, counters, bells)
     assert gc.isenabled() and looked == [False, False]
     bells.close()
-    board.counters.close()
+    counters.region.close()

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.board.cursors import Board
 from engine.protocol.ha import connection_kernel
 from engine.protocol.ha.client import HaClient
 from engine.protocol.ha.client_kernel import ClientLimits, ClientWord
@@ -26,6 +25,7 @@ from engine.protocol.ha.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha.wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, Frame, PeerError
 from engine.replication import receiver_kernel
 from engine.replication.receiver_kernel import HeldWord, Outcome
+from engine.shared_memory.cursors import BrokerCounters
 from store.files.pointer import COUNTERS_FILE
 
 SEGMENT, NOW_MS, LATER_MS = 4096, 1_000_000, 1_000_007
@@ -34,11 +34,11 @@ EXAMPLES = settings(max_examples=200, deadline=None, suppress_health_check=[Heal
 
 
 @pytest.fixture(scope="module")
-def board() -> Iterator[Board]:
+def counters() -> Iterator[BrokerCounters]:
     with tempfile.TemporaryDirectory() as directory:
-        made = Board.create(Path(directory) / COUNTERS_FILE)
+        made = BrokerCounters.create(Path(directory) / COUNTERS_FILE)
         yield made
-        made.counters.close()
+        made.region.close()
 
 
 class Master:
@@ -139,11 +139,11 @@ def test_reports_in_one_piece_are_believed_as_they_are_one_by_one(
 class Slave:
     """The compiled receiver over a file, its socket's bytes given by hand; and the pure one beside it."""
 
-    def __init__(self, board: Board, end: int, file: IO[bytes]) -> None:
+    def __init__(self, counters: BrokerCounters, end: int, file: IO[bytes]) -> None:
         limits = ClientLimits(SEGMENT, 5000, 20_000, 5000)
         self.pure, self.client = HaClient(limits, end), HaClient(limits, end)
-        board.counters.words[board.max_physical_offset.index] = end
-        self.line = receiver_kernel.line_of(board, self.client)
+        counters.region.words[counters.max_physical_offset.index] = end
+        self.line = receiver_kernel.line_of(counters, self.client)
         for one in (self.pure, self.client):
             one.connected(NOW_MS)
         self.file = file
@@ -175,9 +175,9 @@ class Slave:
 
 
 @contextmanager
-def a_slave(board: Board, end: int) -> Iterator[Slave]:
+def a_slave(counters: BrokerCounters, end: int) -> Iterator[Slave]:
     with tempfile.TemporaryFile() as file:
-        yield Slave(board, end, file)
+        yield Slave(counters, end, file)
 
 
 frames = st.lists(st.tuples(st.integers(0, 900), st.sampled_from([0] * 12 + [1, -1, 5000])), max_size=15)
@@ -186,7 +186,7 @@ frames = st.lists(st.tuples(st.integers(0, 900), st.sampled_from([0] * 12 + [1, 
 @EXAMPLES
 @given(st.integers(1, 300), frames, st.lists(st.integers(1, 1500), min_size=1, max_size=60))
 def test_compiled_and_plain_receivers_write_the_same_bytes(
-    board: Board, end: int, sizes: list[tuple[int, int]], cuts: list[int]
+    counters: BrokerCounters, end: int, sizes: list[tuple[int, int]], cuts: list[int]
 ) -> None:
     stream, at = b"", end
     for size, wrong in sizes:
@@ -195,7 +195,7 @@ def test_compiled_and_plain_receivers_write_the_same_bytes(
             break
         stream += FRAME_HEADER.pack(at + wrong, size if wrong != 5000 else SEGMENT + 1) + os.urandom(size)
         at += size
-    with a_slave(board, end) as slave:
+    with a_slave(counters, end) as slave:
         while stream:
             cut = cuts.pop(0) if cuts else len(stream)
             part, stream = stream[:cut], stream[cut:]
@@ -209,41 +209,41 @@ def test_compiled_and_plain_receivers_write_the_same_bytes(
                 assert outcome == Outcome.MORE
             same = [ClientWord.MAX_PHYSICAL, ClientWord.BODY_LEFT, ClientWord.FRAMES]
             assert slave.client.words[same].tolist() == slave.pure.words[same].tolist()
-            assert board.max_physical_offset.read() == slave.client.end
+            assert counters.max_physical_offset.read() == slave.client.end
         assert slave.file.read() == bytes(slave.expected)
 
 
-def test_many_small_frames_take_more_than_one_system_call(board: Board) -> None:
+def test_many_small_frames_take_more_than_one_system_call(counters: BrokerCounters) -> None:
     count = receiver_kernel.PIECES_MAX * 2 + 7
     stream = b"".join(FRAME_HEADER.pack(1 + at, 1) + b"x" for at in range(count))
-    with a_slave(board, 1) as slave:
+    with a_slave(counters, 1) as slave:
         assert slave.compiled(stream) == Outcome.MORE
         assert slave.client.max_physical_offset == 1 + count
         assert slave.file.read(1 + count + 1) == b"\0" + b"x" * count + b"\0"
 
 
-def test_an_empty_log_is_begun_by_the_protocol_alone(board: Board) -> None:
-    with a_slave(board, 0) as slave:
+def test_an_empty_log_is_begun_by_the_protocol_alone(counters: BrokerCounters) -> None:
+    with a_slave(counters, 0) as slave:
         before = slave.client.words.tolist()
         assert slave.compiled(FRAME_HEADER.pack(SEGMENT, 10) + bytes(10)) == Outcome.JUDGE
         assert slave.client.words.tolist() == before
         assert slave.line.held[HeldWord.END] - slave.line.held[HeldWord.BEGIN] == FRAME_HEADER_BYTES + 10
 
 
-def test_a_body_outside_the_open_segment_waits_for_its_own(board: Board) -> None:
+def test_a_body_outside_the_open_segment_waits_for_its_own(counters: BrokerCounters) -> None:
     stream = FRAME_HEADER.pack(SEGMENT - 9, 9) + b"the first" + FRAME_HEADER.pack(SEGMENT, 6) + b"second"
-    with a_slave(board, SEGMENT - 9) as slave:
+    with a_slave(counters, SEGMENT - 9) as slave:
         slave.target = receiver_kernel.Target(slave.file.fileno(), 0, SEGMENT)
         assert slave.compiled(stream) == Outcome.NEEDS_SEGMENT
-        assert (slave.client.max_physical_offset, board.max_physical_offset.read()) == (SEGMENT, SEGMENT)
+        assert (slave.client.max_physical_offset, counters.max_physical_offset.read()) == (SEGMENT, SEGMENT)
         slave.target = receiver_kernel.Target(slave.file.fileno(), SEGMENT, 2 * SEGMENT)
         assert slave.compiled(b"") == Outcome.MORE
         assert slave.file.read(6) == b"second", "a segment is a file of its own, from its first byte"
 
 
-def test_a_file_that_cannot_be_written_is_reported_by_its_errno(board: Board) -> None:
-    with a_slave(board, 1) as slave, open(os.devnull, "rb") as read_only:
+def test_a_file_that_cannot_be_written_is_reported_by_its_errno(counters: BrokerCounters) -> None:
+    with a_slave(counters, 1) as slave, open(os.devnull, "rb") as read_only:
         slave.target = receiver_kernel.Target(read_only.fileno(), 0, SEGMENT)
         outcome = slave.compiled(FRAME_HEADER.pack(1, 1) + b"x")
         assert Outcome.DISK - outcome == errno.EBADF
-    assert board.max_physical_offset.read() == 1, "nothing is published that is not in the file"
+    assert counters.max_physical_offset.read() == 1, "nothing is published that is not in the file"

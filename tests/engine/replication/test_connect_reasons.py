@@ -22,7 +22,7 @@ NOBODY = "no-such-host.invalid"  # RFC 6761: never resolves
 def reason_at(directory: Path, host: str, port: int, later_ms: int = 0) -> CloseReason:
     """Why the first try to connect there ended; seen by a clock that is moved on by `later_ms` after a first turn."""
     with Node(directory, brokerRole="SLAVE", brokerId=1, haMasterAddress=f"{host}:{port}") as node:
-        receiver: Receiver = open_role(node.config, node.board)
+        receiver: Receiver = open_role(node.config, node.counters)
         receiver.do_work(NOW_MS)
         try:
             return ended(receiver, NOW_MS + later_ms)

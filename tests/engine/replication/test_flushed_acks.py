@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.figures.ha_status import ha_status
+from engine.monitoring.ha_status import ha_status
 from engine.producer.producer import Producer
 from engine.protocol.ha.group_transfer import PutMessageStatus
 from tests.harness.conditions import await_that

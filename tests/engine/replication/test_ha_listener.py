@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 
 from engine import warm
-from engine.board.failures import LOOPING_DEATHS
-from engine.figures.problems import problems
+from engine.monitoring.problems import problems
 from engine.net import rare_lines
 from engine.net.rare_lines import LINES_A_PERIOD
 from engine.protocol.access import allow_list
 from engine.protocol.ha.wire import ADVICE, FRAME_HEADER_BYTES, REPORT, CloseReason
 from engine.protocol.remoting.frame import RemotingCommand, encode
 from engine.replication.ha_senders import DEATHS_WINDOW_MS, SenderDeaths
+from engine.shared_memory.failures import LOOPING_DEATHS
 from tests.harness.conditions import await_that
 from tests.harness.ha_node import Node, wait_for, wait_until
 from tests.harness.sockets import exactly
@@ -41,7 +41,7 @@ RESET = struct.pack("@ii", 1, 0)  # SO_LINGER 0: closing sends a reset
 def _kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
     """As a broker does it: compiled once, before anybody forks."""
     with Node(tmp_path_factory.mktemp("warm"), **SIZES) as node:
-        warm.run_replication_once(node.board)
+        warm.run_replication_once(node.counters)
 
 
 @pytest.fixture
@@ -51,11 +51,11 @@ def master(tmp_path: Path) -> Iterator[Node]:
 
 
 def slave_of(master: Node, directory: Path, **settings: object) -> Node:
-    return Node(directory, master=master.board.ha_listen_port.read(), **SIZES, **settings)
+    return Node(directory, master=master.counters.ha_listen_port.read(), **SIZES, **settings)
 
 
 def come(master: Node, said: bytes = b"") -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", master.board.ha_listen_port.read()), timeout=DEADLINE_S)
+    sock = socket.create_connection(("127.0.0.1", master.counters.ha_listen_port.read()), timeout=DEADLINE_S)
     sock.sendall(said)
     return sock
 
@@ -86,7 +86,7 @@ class Strangers:
     SAID = (b"", b"\0", REPORT.pack(0)[:5], REPORT.pack(0), REPORT.pack(0) + b"\0\0\0", b"GET / HTTP/1.1\r\n\r\n")
 
     def __init__(self, master: Node, threads: int) -> None:
-        self.come, self._port = 0, master.board.ha_listen_port.read()
+        self.come, self._port = 0, master.counters.ha_listen_port.read()
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(seed,)) for seed in range(threads)]
 
@@ -122,17 +122,17 @@ def test_a_slave_is_served_while_thousands_come_and_vanish_at_every_step(master:
     with Strangers(master, threads=4) as strangers:
         with slave_of(master, tmp_path / "slave").start(*SLAVE_ROLES) as slave:
             for end in range(SEGMENT + 1000, len(data), SEGMENT // 4):
-                at = master.board.max_physical_offset.read()
+                at = master.counters.max_physical_offset.read()
                 master.append(data[at:end])
-                wait_for(slave.board.max_physical_offset, end)
+                wait_for(slave.counters.max_physical_offset, end)
             deadline = time.monotonic() + DEADLINE_S
             while strangers.come < 2000 and time.monotonic() < deadline:
                 end = master.append(b"more")
-                wait_for(slave.board.max_physical_offset, end)
+                wait_for(slave.counters.max_physical_offset, end)
             assert strangers.come >= 2000
         assert is_running(listener)
         assert descriptors(listener) < 700
-    wait_until(master.board.pids["sender.7"], lambda pid: pid == 0)
+    wait_until(master.counters.pids["sender.7"], lambda pid: pid == 0)
     assert is_running(listener)
 
 
@@ -145,10 +145,10 @@ def test_eight_that_say_a_little_and_then_nothing_keep_no_slave_out(tmp_path: Pa
         for _ in range(8):
             held.callback(come(master, said).close)
         if len(said) == len(REPORT.pack(0)):
-            for words in master.board.ha:
+            for words in master.counters.ha:
                 wait_until(words.state, lambda state: state == 2)
         with slave_of(master, tmp_path / "slave", **quick).start(*SLAVE_ROLES) as slave:
-            wait_for(slave.board.max_physical_offset, len(b"something"))
+            wait_for(slave.counters.max_physical_offset, len(b"something"))
 
 
 def test_a_slot_that_was_given_up_says_so(tmp_path: Path) -> None:
@@ -157,10 +157,10 @@ def test_a_slot_that_was_given_up_says_so(tmp_path: Path) -> None:
         master.start("ha_listener")
         for slot in range(8):
             held.callback(come(master, REPORT.pack(0)).close)
-            wait_until(master.board.ha[slot].state, lambda state: state == 2)
+            wait_until(master.counters.ha[slot].state, lambda state: state == 2)
         with come(master, REPORT.pack(5)) as slave:
             assert exactly(slave, FRAME_HEADER_BYTES)[:8] == REPORT.pack(5)
-        assert master.board.ha_ended[CloseReason.GAVE_WAY].read() >= 1
+        assert master.counters.ha_ended[CloseReason.GAVE_WAY].read() >= 1
 
 
 def test_a_slave_that_is_silent_at_first_is_not_pushed_out_by_silent_ones(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_report_in_pieces_is_one_report_and_what_follows_it_is_the_senders(mas
         slave.sendall(REPORT.pack(4)[3:] + REPORT.pack(4)[:5])
         assert exactly(slave, FRAME_HEADER_BYTES + 5)[FRAME_HEADER_BYTES:] == b"thing"
         slave.sendall(REPORT.pack(4)[5:] + REPORT.pack(9))
-        wait_for(master.board.ha[0].slave_ack_offset, 9)
+        wait_for(master.counters.ha[0].slave_ack_offset, 9)
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,9 @@ def test_a_client_of_another_protocol_at_the_ha_port_is_no_slave(master: Node, s
     master.append(bytes(1000))
     with come(master, said) as sock:
         assert hang_up_seen(sock)
-    wait_until(master.board.ha_ended[CloseReason.NOT_A_SLAVE], lambda count: count == 1)
-    assert master.board.ha_ended[CloseReason.REQUEST_ABOVE_END].read() == 0
-    assert master.board.pids["sender.0"].read() == 0
+    wait_until(master.counters.ha_ended[CloseReason.NOT_A_SLAVE], lambda count: count == 1)
+    assert master.counters.ha_ended[CloseReason.REQUEST_ABOVE_END].read() == 0
+    assert master.counters.pids["sender.0"].read() == 0
 
 
 def test_no_advice_that_a_stranger_can_cause_is_to_remove_a_log() -> None:
@@ -210,7 +210,7 @@ def test_no_advice_that_a_stranger_can_cause_is_to_remove_a_log() -> None:
 
 def test_without_a_descriptor_for_one_more_the_listener_waits_and_serves_on(master: Node, tmp_path: Path) -> None:
     listener = master.pids["ha_listener"]
-    wait_until(master.board.heartbeats["ha_listener"], lambda beat: beat != 0)
+    wait_until(master.counters.heartbeats["ha_listener"], lambda beat: beat != 0)
     _soft, hard = resource.prlimit(listener, resource.RLIMIT_NOFILE)
     resource.prlimit(listener, resource.RLIMIT_NOFILE, (descriptors(listener) + 12, hard))
     master.append(b"something")
@@ -218,7 +218,7 @@ def test_without_a_descriptor_for_one_more_the_listener_waits_and_serves_on(mast
         for _ in range(40):
             held.callback(come(master).close)
         with slave_of(master, tmp_path / "slave").start(*SLAVE_ROLES) as slave:
-            wait_for(slave.board.max_physical_offset, len(b"something"))
+            wait_for(slave.counters.max_physical_offset, len(b"something"))
     assert is_running(listener)
 
 
@@ -226,18 +226,18 @@ def test_an_unlisted_address_is_closed_unheard_and_counted(tmp_path: Path, monke
     monkeypatch.setattr(allow_list, "is_this_host", lambda _peer, _own: False)
     with Node(tmp_path / "master", haAllowList="192.0.2.0/24", **SIZES).start("ha_listener") as master:
         master.append(b"something")
-        wait_until(master.board.heartbeats["ha_listener"], lambda beat: beat != 0)  # it has all that it opens
+        wait_until(master.counters.heartbeats["ha_listener"], lambda beat: beat != 0)  # it has all that it opens
         before = descriptors(master.pids["ha_listener"])
         for _ in range(100):
             with come(master) as sock:
                 assert hang_up_seen(sock), "before it said anything"
-        wait_until(master.board.ha_ended[CloseReason.NOT_ALLOWED], lambda count: count == 100)
-        assert not master.board.pids["sender.0"].read()
+        wait_until(master.counters.ha_ended[CloseReason.NOT_ALLOWED], lambda count: count == 100)
+        assert not master.counters.pids["sender.0"].read()
         await_that(lambda: descriptors(master.pids["ha_listener"]) == before, "none is left open")
     with Node(tmp_path / "other", haAllowList="127.0.0.1", **SIZES).start("ha_listener") as other:
         other.append(b"something")
         with slave_of(other, tmp_path / "slave").start(*SLAVE_ROLES) as slave:
-            wait_for(slave.board.max_physical_offset, len(b"something"))
+            wait_for(slave.counters.max_physical_offset, len(b"something"))
 
 
 def test_lines_about_strangers_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,12 +250,12 @@ def test_lines_about_strangers_are_bounded(tmp_path: Path, monkeypatch: pytest.M
             for _ in range(100):
                 with come(master, REPORT.pack(-1)) as sock:
                     assert hang_up_seen(sock)
-            wait_until(master.board.ha_ended[CloseReason.NOT_A_SLAVE], lambda count: count == 100)
+            wait_until(master.counters.ha_ended[CloseReason.NOT_A_SLAVE], lambda count: count == 100)
             for _ in range(LINES_A_PERIOD + 4):
                 sock = come(master, REPORT.pack(0))
-                pid = wait_until(master.board.pids["sender.0"], lambda pid: pid != 0)
+                pid = wait_until(master.counters.pids["sender.0"], lambda pid: pid != 0)
                 vanish(sock)
-                wait_until(master.board.pids["sender.0"], lambda now, was=pid: now != was)
+                wait_until(master.counters.pids["sender.0"], lambda now, was=pid: now != was)
             master.stop("ha_listener")
     finally:
         logging.getLogger("slipstream").removeHandler(handler)
@@ -267,7 +267,7 @@ def test_lines_about_strangers_are_bounded(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_listener_that_stops_lets_everybody_go(master: Node) -> None:
     with come(master) as silent, come(master, REPORT.pack(0)) as slave:
-        wait_until(master.board.ha[0].state, lambda state: state == 2)
+        wait_until(master.counters.ha[0].state, lambda state: state == 2)
         assert master.stop("ha_listener") == 0
         assert hang_up_seen(silent)
         assert hang_up_seen(slave)
@@ -275,18 +275,18 @@ def test_a_listener_that_stops_lets_everybody_go(master: Node) -> None:
 
 def test_a_killed_sender_frees_its_slot(master: Node) -> None:
     with come(master, REPORT.pack(0)):
-        pid = wait_until(master.board.pids["sender.0"], lambda pid: pid != 0)
+        pid = wait_until(master.counters.pids["sender.0"], lambda pid: pid != 0)
         os.kill(pid, signal.SIGKILL)
-        wait_until(master.board.ha_ended[CloseReason.KILLED], lambda count: count == 1)
+        wait_until(master.counters.ha_ended[CloseReason.KILLED], lambda count: count == 1)
 
 
 def fail_a_sender(master: Node, times: int) -> None:
     """By a segment that is gone from the middle of the log: whoever asks for it has his sender die."""
-    deaths = master.board.deaths["sender.0"].read()
+    deaths = master.counters.deaths["sender.0"].read()
     for death in range(deaths + 1, deaths + times + 1):
         with come(master, REPORT.pack(SEGMENT)) as slave:
             assert hang_up_seen(slave)
-        wait_until(master.board.deaths["sender.0"], lambda counted, want=death: counted == want)
+        wait_until(master.counters.deaths["sender.0"], lambda counted, want=death: counted == want)
 
 
 def test_a_sender_that_dies_again_and_again_is_a_problem(master: Node) -> None:
@@ -294,33 +294,33 @@ def test_a_sender_that_dies_again_and_again_is_a_problem(master: Node) -> None:
     gone = master.config.store_path_commit_log / f"{SEGMENT:020d}"
     gone.unlink()
     fail_a_sender(master, LOOPING_DEATHS - 1)
-    assert problems(master.board, str(master.board.directory), "SYNC_MASTER") == []
+    assert problems(master.counters, str(master.counters.directory), "SYNC_MASTER") == []
     fail_a_sender(master, 1)
-    (told,) = problems(master.board, str(master.board.directory), "SYNC_MASTER")
+    (told,) = problems(master.counters, str(master.counters.directory), "SYNC_MASTER")
     assert "sender.0" in told and "SEGMENT_REMOVED" in told and gone.name in told
     master.kill("ha_listener")
     master.start("ha_listener")
-    wait_until(master.board.deaths["sender.0"], lambda counted: counted == 0)
+    wait_until(master.counters.deaths["sender.0"], lambda counted: counted == 0)
 
 
 def test_connections_that_end_by_themselves_are_no_deaths(master: Node) -> None:
     for _ in range(LOOPING_DEATHS):
         with come(master, REPORT.pack(0)) as slave:
-            pid = wait_until(master.board.pids["sender.0"], lambda pid: pid != 0)
+            pid = wait_until(master.counters.pids["sender.0"], lambda pid: pid != 0)
             vanish(slave)
-            wait_until(master.board.pids["sender.0"], lambda now, was=pid: now != was)
+            wait_until(master.counters.pids["sender.0"], lambda now, was=pid: now != was)
     with come(master, REPORT.pack(0)):
-        wait_until(master.board.ha[0].state, lambda state: state == 2)
+        wait_until(master.counters.ha[0].state, lambda state: state == 2)
         assert master.stop("ha_listener") == 0
-    assert problems(master.board, str(master.board.directory), "SYNC_MASTER") == []
+    assert problems(master.counters, str(master.counters.directory), "SYNC_MASTER") == []
 
 
 def test_deaths_of_senders_are_forgotten_after_a_minute(master: Node) -> None:
     master.stop("ha_listener")
-    deaths, counted = SenderDeaths(master.board, master.failures), master.board.deaths["sender.3"]
+    deaths, counted = SenderDeaths(master.counters, master.failures), master.counters.deaths["sender.3"]
     for now_ms in (0, 1000, 2000):
         deaths.died(3, signal.SIGSEGV, now_ms)
     assert counted.read() == 3
-    assert "SIGSEGV" in problems(master.board, str(master.board.directory), "SYNC_MASTER")[0]
+    assert "SIGSEGV" in problems(master.counters, str(master.counters.directory), "SYNC_MASTER")[0]
     deaths.forget(DEATHS_WINDOW_MS + 1000)
     assert counted.read() == 1

@@ -23,7 +23,7 @@ def master(tmp_path: Path) -> Iterator[Node]:
 
 
 def slave_of(master: Node, directory: Path) -> Node:
-    return Node(directory, master=master.board.ha_listen_port.read(), **SIZES)
+    return Node(directory, master=master.counters.ha_listen_port.read(), **SIZES)
 
 
 def test_a_slave_that_is_ahead_hears_so_and_goes_on_once_its_master_has_the_same(master: Node, tmp_path: Path) -> None:
@@ -32,14 +32,14 @@ def test_a_slave_that_is_ahead_hears_so_and_goes_on_once_its_master_has_the_same
     with slave_of(master, tmp_path / "slave") as slave:
         slave.keep(0, data[:200_000])
         slave.start("housekeeper", "allocator", "receiver")
-        wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.AHEAD)
+        wait_until(slave.counters.ha_client.reason, lambda reason: reason == CloseReason.AHEAD)
         master.append(data[1000:190_000])  # within what is compared
-        ended = slave.board.ha_client.ended[CloseReason.AHEAD].read()
-        wait_until(slave.board.ha_client.ended[CloseReason.AHEAD], lambda count: count > ended + 1)
-        assert slave.board.max_physical_offset.read() == 200_000
-        assert max(words.slave_ack_offset.read() for words in master.board.ha) < 190_000
+        ended = slave.counters.ha_client.ended[CloseReason.AHEAD].read()
+        wait_until(slave.counters.ha_client.ended[CloseReason.AHEAD], lambda count: count > ended + 1)
+        assert slave.counters.max_physical_offset.read() == 200_000
+        assert max(words.slave_ack_offset.read() for words in master.counters.ha) < 190_000
         master.append(data[190_000:])
-        wait_for(slave.board.max_physical_offset, master.board.max_physical_offset.read())
+        wait_for(slave.counters.max_physical_offset, master.counters.max_physical_offset.read())
         assert slave.log() == data
 
 
@@ -49,15 +49,15 @@ def test_another_history_is_seen_and_remembered_until_somebody_removes_the_note(
     with slave_of(master, tmp_path / "slave") as slave:
         slave.keep(0, own := random.Random(7).randbytes(200_000))
         slave.start("housekeeper", "allocator", "receiver")
-        wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.DIVERGED)
+        wait_until(slave.counters.ha_client.reason, lambda reason: reason == CloseReason.DIVERGED)
         noted = divergence.read(tmp_path / "slave")
         assert noted is not None and (noted.offset, noted.end) == (LOWEST_START, 200_000)
         assert bytes.fromhex(noted.own_bytes_hex) == own[noted.offset :][:16]
         slave.kill("receiver")
         slave.start("receiver")
-        wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.DIVERGED)
-        assert slave.board.ha_client.ended[CloseReason.DIVERGED].read() == 1, "it does not ask again"
+        wait_until(slave.counters.ha_client.reason, lambda reason: reason == CloseReason.DIVERGED)
+        assert slave.counters.ha_client.ended[CloseReason.DIVERGED].read() == 1, "it does not ask again"
         divergence.remove(tmp_path / "slave")
-        wait_until(slave.board.ha_client.ended[CloseReason.DIVERGED], lambda count: count == 2)
+        wait_until(slave.counters.ha_client.ended[CloseReason.DIVERGED], lambda count: count == 2)
         assert slave.log() == own
-        assert max(words.held_offset.read() for words in master.board.ha) <= noted.offset
+        assert max(words.held_offset.read() for words in master.counters.ha) <= noted.offset

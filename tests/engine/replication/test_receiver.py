@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.failures import FILES_GONE
 from engine.protocol.ha.client import HaClientState
 from engine.protocol.ha.hello import REPEATED
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT, REPORT_BYTES, CloseReason
 from engine.replication.receiver import Receiver, open_role
+from engine.shared_memory.failures import FILES_GONE
 from ipc import waiting
 from store.recovery.overlap import LOWEST_START
 from tests.harness.conditions import SECONDS
@@ -36,9 +36,9 @@ class Bench:
         self.node = Node(directory, master=port, mappedFileSizeCommitLog=SEGMENT, syncFromLastFile=True)
         for number in range(SEGMENTS):
             self.node.files.reserve(number * SEGMENT)
-        waiting.publish(self.node.board.allocated_offset, SEGMENTS * SEGMENT)
-        waiting.publish(self.node.board.max_physical_offset, end)
-        self.receiver: Receiver = open_role(self.node.config, self.node.board)
+        waiting.publish(self.node.counters.allocated_offset, SEGMENTS * SEGMENT)
+        waiting.publish(self.node.counters.max_physical_offset, end)
+        self.receiver: Receiver = open_role(self.node.config, self.node.counters)
         self.now_ms = NOW_MS
         self.until(lambda: self.receiver.client.state is HaClientState.TRANSFER)
         self.accept()
@@ -71,7 +71,7 @@ class Bench:
 
     @property
     def end(self) -> int:
-        return self.node.board.max_physical_offset.read()
+        return self.node.counters.max_physical_offset.read()
 
     def reports(self) -> list[int]:
         """What the slave reported so far."""
@@ -158,7 +158,7 @@ def test_a_bad_frame_leaves_nothing_behind_the_end(tmp_path: Path, good: bytes) 
         stream = FRAME_HEADER.pack(100, len(good)) + good if good else b""
         bench.master.sendall(stream + bad)
         bench.until(lambda: bench.receiver.client.state is HaClientState.READY)
-        assert bench.node.board.ha_client.reason.read() == CloseReason.OFFSET_MISMATCH
+        assert bench.node.counters.ha_client.reason.read() == CloseReason.OFFSET_MISMATCH
         assert bench.end == 100 + len(good)
         assert not any(bench.behind_the_end())
 
@@ -178,7 +178,7 @@ def test_a_connection_that_breaks_inside_a_body_keeps_what_came(tmp_path: Path) 
         bench.until(lambda: bench.end == 400)
         bench.master.close()
         bench.until(lambda: bench.receiver.client.state is HaClientState.READY)
-        assert bench.node.board.ha_client.reason.read() == CloseReason.PEER_CLOSED
+        assert bench.node.counters.ha_client.reason.read() == CloseReason.PEER_CLOSED
         bench.now_ms += 10_000
         bench.until(lambda: bench.receiver.client.state is HaClientState.TRANSFER)
         bench.accept()
@@ -189,7 +189,7 @@ def test_a_master_that_hangs_up_before_its_first_frame_refuses(tmp_path: Path) -
     with opened(tmp_path) as bench:
         bench.master.close()
         bench.until(lambda: bench.receiver.client.state is HaClientState.READY)
-        assert bench.node.board.ha_client.reason.read() == CloseReason.REFUSED
+        assert bench.node.counters.ha_client.reason.read() == CloseReason.REFUSED
 
 
 def test_a_slave_whose_disk_failed_reports_no_more(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_slave_whose_disk_failed_reports_no_more(tmp_path: Path) -> None:
         bench.master.sendall(FRAME_HEADER.pack(0, 100) + bytes(100))
         bench.until(lambda: bench.end == 100)
         assert bench.reports()[-1] == 100
-        waiting.publish(bench.node.board.flush_errno, FILES_GONE)
+        waiting.publish(bench.node.counters.flush_errno, FILES_GONE)
         bench.until(lambda: bench.receiver.client.reason is CloseReason.DISK_FAILED)
         assert (bench.end, bench.master.recv(1)) == (100, b"")
         bench.now_ms += 10**9
@@ -213,18 +213,18 @@ def test_a_silent_master_is_given_up_after_the_housekeeping_interval(tmp_path: P
         assert bench.receiver.client.state is HaClientState.TRANSFER
         bench.now_ms += 1
         bench.receiver.do_work(bench.now_ms)
-        assert bench.node.board.ha_client.reason.read() == CloseReason.HOUSEKEEPING
+        assert bench.node.counters.ha_client.reason.read() == CloseReason.HOUSEKEEPING
 
 
 def test_nobody_at_the_masters_address_is_tried_ever_more_seldom(tmp_path: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # the port is taken, and nobody listens
         node = Node(tmp_path, master=nobody.getsockname()[1], mappedFileSizeCommitLog=SEGMENT)
-        receiver = open_role(node.config, node.board)
+        receiver = open_role(node.config, node.counters)
         for now_ms in range(NOW_MS, NOW_MS + 5000, 10):
             receiver.do_work(now_ms)
             receiver.idle(1)
-    assert node.board.ha_client.reason.read() == CloseReason.NO_LISTENER
+    assert node.counters.ha_client.reason.read() == CloseReason.NO_LISTENER
     assert 5 <= receiver.client.failures <= 14
     receiver.close()
     node.close()

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.errors import InSyncReplicasNotEnough
 from engine.producer.broker_puts import SendResult
 from engine.producer.producer import BatchResult, Producer, PutMessageStatus
 from engine.protocol.ha.wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.harness.conditions import await_that
 from tests.harness.ha_node import wait_until
@@ -60,18 +60,18 @@ def is_stored(put: Callable[[], SendResult | BatchResult]) -> bool:
 
 def test_the_slaves_in_sync_decide_what_a_put_waits_for(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "m", **SETTINGS) as master, Producer(master.store, timeout=60) as producer:
-        board = Board.attach(extent.require_running(master.store).region_directory, writable=True)
+        counters = BrokerCounters.attach(extent.require_running(master.store).region_directory, writable=True)
         for put in (lambda: producer.send("t", b"x"), lambda: producer.send_batch("t", [b"x"])):
             with pytest.raises(InSyncReplicasNotEnough, match="1 of the 2 replicas"):
                 put()
-        assert board.max_physical_offset.read() == 0, "nothing was stored"
+        assert counters.max_physical_offset.read() == 0, "nothing was stored"
         assert producer.send("t", b"not waited for", properties={"WAIT": "false"}).status is PutMessageStatus.PUT_OK
         with slave_by_hand(master, acknowledges=True):
-            wait_until(board.in_sync_slaves, lambda count: count == 1)
+            wait_until(counters.in_sync_slaves, lambda count: count == 1)
             await_that(lambda: is_stored(lambda: producer.send("t", b"one slave")), "one slave has it")
             await_that(lambda: is_stored(lambda: producer.send_batch("t", [b"one slave"] * 3)), "and all of these")
             with slave_by_hand(master, acknowledges=False):
-                wait_until(board.in_sync_slaves, lambda count: count == 2)
+                wait_until(counters.in_sync_slaves, lambda count: count == 2)
                 assert producer.send("t", b"two of them").status is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
-            wait_until(board.in_sync_slaves, lambda count: count == 1)
+            wait_until(counters.in_sync_slaves, lambda count: count == 1)
             await_that(lambda: is_stored(lambda: producer.send("t", b"one again")), "one slave is enough again")

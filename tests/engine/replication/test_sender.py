@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import HaSlotState
 from engine.protocol.ha.connection import HaConnection
 from engine.protocol.ha.connection_kernel import ConnectionLimits
 from engine.protocol.ha.flow_kernel import STEP_MS, STEPS
@@ -21,6 +20,7 @@ from engine.protocol.ha.wire import FRAME_HEADER, REPORT, CloseReason
 from engine.replication.replica_words import CATCH_UP_BYTES
 from engine.replication.sender import FRAMES_MAX, Confirming, Sender
 from engine.replication.sender_kernel import FIRST, LATE, LAZY_AFTER, FrameWord
+from engine.shared_memory.cursors import HaSlotState
 from ipc import waiting
 from ipc.clock import monotonic_ms
 from tests.harness.ha_node import WAIT_MS, Node, wait_for, wait_until
@@ -53,14 +53,14 @@ class Bench:
             self.slave = socket.create_connection(listening.getsockname(), timeout=120)
             accepted, _ = listening.accept()
         flow = FlowMonitor(NOW_MS)
-        waiting.publish(self.node.board.ha_flow_control_enable, int(flow_limit != UNLIMITED))
-        waiting.publish(self.node.board.max_ha_transfer_byte_in_second, flow_limit)
+        waiting.publish(self.node.counters.ha_flow_control_enable, int(flow_limit != UNLIMITED))
+        waiting.publish(self.node.counters.max_ha_transfer_byte_in_second, flow_limit)
         limits = ConnectionLimits(segment_bytes, BATCH, heartbeat_ms, housekeeping_ms, 3000)
         connection = HaConnection(limits, flow, NOW_MS)
         confirming = Confirming(is_by_sender=confirms)
-        self.sender = Sender(self.node.board, slot, self.node.files, connection, NOW_MS, confirming=confirming)
+        self.sender = Sender(self.node.counters, slot, self.node.files, connection, NOW_MS, confirming=confirming)
         self.sender.attach(accepted, accepted.getpeername(), NOW_MS)
-        self.words = self.node.board.ha[slot]
+        self.words = self.node.counters.ha[slot]
 
     def expect(self, offset: int, body: bytes) -> None:
         """The next frame on the wire is this one."""
@@ -105,7 +105,7 @@ def test_the_words_of_a_slot_tell_of_its_connection(bench: Bench) -> None:
     assert words.peer.read() == 0x7F000001 << 16 | bench.slave.getsockname()[1]
     assert (words.state.read(), words.connected_at_ms.read()) == (1, NOW_MS)
     bench.node.append(bytes(500))
-    bell = bench.node.board.ack_bell
+    bell = bench.node.counters.ack_bell
     bell.words[bell.index + 1] += 1  # somebody listens
     bench.sender.take_reports(REPORT.pack(200)[:3], NOW_MS + 1)
     assert (words.state.read(), bell.read()) == (1, 0)
@@ -234,7 +234,7 @@ def test_a_segment_that_is_open_is_sent_to_its_end_though_it_expired(tmp_path: P
     bench.sender.do_work(NOW_MS)
     bench.expect(SEGMENT - 1500, data[SEGMENT - 1500 : SEGMENT - 500])
     for number in (0, 1):  # retention: the cursor, then the file
-        waiting.publish(bench.node.board.min_physical_offset, (number + 1) * SEGMENT)
+        waiting.publish(bench.node.counters.min_physical_offset, (number + 1) * SEGMENT)
         bench.node.files.remove(number * SEGMENT)
     bench.sender.do_work(NOW_MS + 1000)
     bench.expect(SEGMENT - 500, data[SEGMENT - 500 : SEGMENT])
@@ -268,14 +268,14 @@ def test_flow_control_holds_back_what_the_second_does_not_allow(tmp_path: Path) 
 
 def test_a_slave_that_catches_up_has_its_own_rate_limit_which_can_change(tmp_path: Path) -> None:
     bench = Bench(tmp_path, segment_bytes=2 * CATCH_UP_BYTES)
-    board = bench.node.board
-    waiting.publish(board.max_ha_catch_up_byte_in_second, 300 * STEPS)
+    counters = bench.node.counters
+    waiting.publish(counters.max_ha_catch_up_byte_in_second, 300 * STEPS)
     bench.node.files.reserve(0)
-    waiting.publish(board.max_physical_offset, CATCH_UP_BYTES + 700)
+    waiting.publish(counters.max_physical_offset, CATCH_UP_BYTES + 700)
     bench.sender.take_reports(REPORT.pack(0), NOW_MS)
     assert bench.sender.do_work(NOW_MS) == 0
     assert bench.words.next_transfer_offset.read() == 300
-    waiting.publish(board.max_ha_catch_up_byte_in_second, 500 * STEPS)
+    waiting.publish(counters.max_ha_catch_up_byte_in_second, 500 * STEPS)
     bench.sender.do_work(NOW_MS + 1)
     assert bench.words.next_transfer_offset.read() == 500
     bench.sender.do_work(NOW_MS + STEP_MS)
@@ -287,7 +287,7 @@ def test_a_slave_that_catches_up_has_its_own_rate_limit_which_can_change(tmp_pat
 
 def test_a_slave_whose_acknowledgements_come_late_is_served_by_naps_until_it_is_waited_for(tmp_path: Path) -> None:
     bench = Bench(tmp_path, confirms=True, heartbeat_ms=1 << 40)
-    board, frame = bench.node.board, bench.sender._line.frame
+    counters, frame = bench.node.counters, bench.sender._line.frame
 
     def late() -> int:
         return int(frame[FrameWord.LATE_ACKS])
@@ -303,7 +303,7 @@ def test_a_slave_whose_acknowledgements_come_late_is_served_by_naps_until_it_is_
         bench.node.append(b"x")
         bench.sender.do_work(monotonic_ms())
         bench.expect(end - 1, b"x")
-        waiting.publish(board.confirm_offset, end)
+        waiting.publish(counters.confirm_offset, end)
         bench.slave.sendall(REPORT.pack(end))
         wait_for(bench.words.slave_ack_offset, end)
         wait_until(bench.words.wake, lambda _, end=end: late() == end * LATE)
@@ -315,7 +315,7 @@ def test_a_slave_whose_acknowledgements_come_late_is_served_by_naps_until_it_is_
     nap()
     assert late() == 0, "the other one did not confirm what this one was sent"
     bench.slave.sendall(REPORT.pack(acks + 1))
-    wait_for(board.confirm_offset, acks + 1)
+    wait_for(counters.confirm_offset, acks + 1)
     assert late() == 0
     bench.close()
 
@@ -327,8 +327,8 @@ def test_all_slaves_but_the_lowest_slots_become_lazy_when_they_take_turns(
     tmp_path: Path, lower_state: int, turns: int, is_lazy: bool
 ) -> None:
     bench = Bench(tmp_path, confirms=True, slot=1)
-    board, frame = bench.node.board, bench.sender._line.frame
-    waiting.publish(board.ha[0].state, lower_state)
+    counters, frame = bench.node.counters, bench.sender._line.frame
+    waiting.publish(counters.ha[0].state, lower_state)
     bench.node.append(bytes(turns + 1))
     bench.sender.take_reports(REPORT.pack(0), monotonic_ms())
     while bench.words.next_transfer_offset.read() <= turns:
@@ -336,9 +336,9 @@ def test_all_slaves_but_the_lowest_slots_become_lazy_when_they_take_turns(
     bench.sender.start_reading()
     for acked in range(1, turns + 1):
         if acked % 2:
-            waiting.publish(board.confirm_offset, acked)
+            waiting.publish(counters.confirm_offset, acked)
         bench.slave.sendall(REPORT.pack(acked))
         wait_for(bench.words.slave_ack_offset, acked)
-        wait_for(board.confirm_offset, acked)
+        wait_for(counters.confirm_offset, acked)
     assert (frame[FrameWord.LATE_ACKS] >= LAZY_AFTER - FIRST - LATE) == is_lazy
     bench.close()

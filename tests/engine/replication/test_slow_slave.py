@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.reading import extent
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
@@ -28,11 +28,12 @@ def test_two_producers_and_a_slave_that_gets_a_trickle(tmp_path: Path) -> None:
             tmp_path / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **SMALL
         ) as slave,
     ):
-        boards = [
-            Board.attach(extent.require_running(it.store).region_directory, writable=True) for it in (master, slave)
+        both = [
+            BrokerCounters.attach(extent.require_running(it.store).region_directory, writable=True)
+            for it in (master, slave)
         ]
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while not waiting.await_change(boards[0].in_sync_slaves, 0, 100):
+        while not waiting.await_change(both[0].in_sync_slaves, 0, 100):
             assert time.monotonic() < deadline, "the slave did not come into step"
         outs = [tmp_path / f"{name}.jsonl" for name in ("a", "b")]
         appenders = [
@@ -42,8 +43,8 @@ def test_two_producers_and_a_slave_that_gets_a_trickle(tmp_path: Path) -> None:
             for out in outs
         ]
         assert [appender.wait(DEADLINE_SECONDS) for appender in appenders] == [0, 0]
-        end = boards[0].max_physical_offset.read()
-        assert boards[1].max_physical_offset.read() >= boards[0].confirm_offset.read() == end
+        end = both[0].max_physical_offset.read()
+        assert both[1].max_physical_offset.read() >= both[0].confirm_offset.read() == end
     told = [json.loads(line) for out in outs for line in out.read_text().splitlines()]
     assert [answer.get("status") for answer in told] == ["PUT_OK"] * (2 * MESSAGES)
     messages = messages_of(master.store, end)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import address_cursors, addresses
-from engine.board.cursors import HaConnectionCursors, HaSlotState
 from engine.net import tls
 from engine.protocol.ha.wire import REPORT, CloseReason
 from engine.replication import ha_listener
+from engine.shared_memory import address_cursors, addresses
+from engine.shared_memory.cursors import HaConnectionCursors, HaSlotState
 from tests.harness.certificates import Authority, Issued, tls_file
 from tests.harness.conditions import await_that
 from tests.harness.ha_node import WAIT_MS, Node, wait_for, wait_until
@@ -62,16 +62,16 @@ def master_in(directory: Path, **settings: object) -> Node:
 
 
 def slave_of(master: Node, directory: Path, **settings: object) -> Node:
-    return Node(directory / "slave", master=master.board.ha_listen_port.read(), **SIZES, **settings)
+    return Node(directory / "slave", master=master.counters.ha_listen_port.read(), **SIZES, **settings)
 
 
 def caught_up(master: Node, slave: Node) -> HaConnectionCursors:
     """Wait until it has all, and has said so; the words of its slot: one that came again may have another."""
-    end = master.board.max_physical_offset.read()
-    wait_for(slave.board.max_physical_offset, end)
+    end = master.counters.max_physical_offset.read()
+    wait_for(slave.counters.max_physical_offset, end)
 
     def serving() -> HaConnectionCursors | None:
-        words = (words for words in master.board.ha if words.state.read() == HaSlotState.TRANSFER)
+        words = (words for words in master.counters.ha if words.state.read() == HaSlotState.TRANSFER)
         return next((one for one in words if one.slave_ack_offset.read() >= end), None)
 
     return await_that(serving, f"the slave has acknowledged {end}")  # type: ignore[return-value]
@@ -86,7 +86,7 @@ def test_a_log_of_several_segments_comes_whole_through_kills_of_either_end(
         master_in(tmp_path, **settings) as master,
         slave_of(master, tmp_path, **settings).start(*SLAVE_ROLES) as slave,
     ):
-        killed, words = 0, master.board.ha[0]
+        killed, words = 0, master.counters.ha[0]
         for at in range(0, len(data), 100_003):
             master.append(data[at : at + 100_003])
             if at and killed < 6:
@@ -98,16 +98,18 @@ def test_a_log_of_several_segments_comes_whole_through_kills_of_either_end(
                     kill_sender(master, words)
             words = caught_up(master, slave)
         assert slave.log() == data
-        assert master.board.ha_ended[CloseReason.TLS].read() == 0
+        assert master.counters.ha_ended[CloseReason.TLS].read() == 0
         shown = address_cursors.text_of(words.peer_address)
         assert shown.startswith("127.0.0.1:")  # the slave's own, not the relay's
-        seen = addresses.unpack(*address_cursors.read(slave.board.ha_client.master_address))
-        assert seen == ("127.0.0.1", master.board.ha_listen_port.read())
+        seen = addresses.unpack(*address_cursors.read(slave.counters.ha_client.master_address))
+        assert seen == ("127.0.0.1", master.counters.ha_listen_port.read())
 
 
 def kill_sender(master: Node, words: HaConnectionCursors) -> None:
     """The one of that connection."""
-    pid = wait_until(master.board.pids[f"sender.{words.slot}"], lambda pid: pid != 0)  # it may serve before it is told
+    pid = wait_until(
+        master.counters.pids[f"sender.{words.slot}"], lambda pid: pid != 0
+    )  # it may serve before it is told
     os.kill(pid, signal.SIGKILL)
 
 
@@ -125,11 +127,11 @@ def test_what_was_written_before_the_master_stops_arrives(
         caught_up(master, slave)
         master.append(data[100:])
         assert master.stop("ha_listener") == 0
-        wait_for(slave.board.max_physical_offset, len(data))
+        wait_for(slave.counters.max_physical_offset, len(data))
         assert slave.log() == data
-        assert master.board.ha[0].reason.read() == CloseReason.STOPPED
-        wait_until(slave.board.ha_client.reason, lambda reason: reason != CloseReason.NONE)
-        wait_until(slave.board.ha_client.ended[CloseReason.PEER_CLOSED], lambda count: count == 1)
+        assert master.counters.ha[0].reason.read() == CloseReason.STOPPED
+        wait_until(slave.counters.ha_client.reason, lambda reason: reason != CloseReason.NONE)
+        wait_until(slave.counters.ha_client.ended[CloseReason.PEER_CLOSED], lambda count: count == 1)
 
 
 Settings = dict[str, object]
@@ -191,12 +193,12 @@ def test_which_slaves_are_refused_and_why(
     ):
         master.append(b"something")
         refused = [CloseReason.TLS] if slaves_words else [CloseReason.TLS, CloseReason.REFUSED]
-        ended = slave.board.ha_client.ended
+        ended = slave.counters.ha_client.ended
         await_that(lambda: sum(ended[reason].read() for reason in refused) >= 2, "the slave tries twice", SECONDS)
         if slaves_words:
-            wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.TLS)
-        wait_until(master.board.ha_ended[CloseReason.TLS], lambda count: count >= 1 or not masters_words)
-        assert master.board.pids["sender.0"].read() == slave.board.max_physical_offset.read() == 0
+            wait_until(slave.counters.ha_client.reason, lambda reason: reason == CloseReason.TLS)
+        wait_until(master.counters.ha_ended[CloseReason.TLS], lambda count: count >= 1 or not masters_words)
+        assert master.counters.pids["sender.0"].read() == slave.counters.max_physical_offset.read() == 0
         await_that(lambda: masters_words in lines.read_text() and slaves_words in lines.read_text(), "both say why")
 
 
@@ -206,7 +208,7 @@ def test_a_handshake_that_nobody_finishes_has_a_deadline_and_holds_up_nobody(
     settings = mutual(tmp_path / "tls", authority.issue("node"), authority)
     short = {"haSendHeartbeatInterval": 200, "haHousekeepingInterval": 1000}
     with master_in(tmp_path, **settings, **short) as master:
-        port = master.board.ha_listen_port.read()
+        port = master.counters.ha_listen_port.read()
         silent = [socket.create_connection(("127.0.0.1", port), timeout=SECONDS) for _ in range(20)]
         for number, sock in enumerate(silent):
             sock.sendall(b"\x16\x03\x01"[: number % 4])
@@ -225,7 +227,7 @@ def test_a_report_over_tls_may_come_in_pieces_and_more_behind_it_is_the_senders(
     context = tls.RenewedContext(Path(str(settings["haTlsConfigFile"])), tls.of_ha_client).current()
     with master_in(tmp_path, **settings) as master:
         master.append(b"something")
-        raw = socket.create_connection(("127.0.0.1", master.board.ha_listen_port.read()), timeout=SECONDS)
+        raw = socket.create_connection(("127.0.0.1", master.counters.ha_listen_port.read()), timeout=SECONDS)
         with context.wrap_socket(raw, server_hostname="127.0.0.1") as slave:
             assert slave.version() == "TLSv1.3"
             slave.sendall(REPORT.pack(4)[:3])
@@ -235,7 +237,7 @@ def test_a_report_over_tls_may_come_in_pieces_and_more_behind_it_is_the_senders(
                 came += slave.recv(17 - len(came))
             assert came[12:] == b"thing"
             slave.sendall(REPORT.pack(4)[5:] + REPORT.pack(9))
-            wait_for(master.board.ha[0].slave_ack_offset, 9)
+            wait_for(master.counters.ha[0].slave_ack_offset, 9)
 
 
 def test_a_connection_stands_through_a_renewal_and_the_next_one_uses_what_is_new(
@@ -261,6 +263,6 @@ def test_a_connection_stands_through_a_renewal_and_the_next_one_uses_what_is_new
         master.append(b"the third")
         caught_up(master, slave)
         old = ssl.create_default_context(cafile=os.fspath(authority.certificate))
-        raw = socket.create_connection(("127.0.0.1", master.board.ha_listen_port.read()), timeout=SECONDS)
+        raw = socket.create_connection(("127.0.0.1", master.counters.ha_listen_port.read()), timeout=SECONDS)
         with pytest.raises(ssl.SSLCertVerificationError), old.wrap_socket(raw, server_hostname="127.0.0.1"):
             pass

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board, Serving
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.sending.end_transaction import ENDED, Decision
 from engine.services.decided_halves import CommitsInLog
 from engine.settings.config import from_mapping
+from engine.shared_memory.cursors import BrokerCounters, Serving
 from ipc import waiting
 from store.files.pointer import COUNTERS_FILE
 from store.message.record import Message
@@ -44,12 +44,12 @@ def hang_up() -> Iterator[None]:
     FrontClient.close_all()
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory)
 
 
 def all_of(broker: LocalBroker, topic: str) -> list[Message]:
-    end = board_of(broker).max_physical_offset.read()
+    end = counters_of(broker).max_physical_offset.read()
     return [message for message in messages_of(broker.store, end) if message.topic == topic]
 
 
@@ -76,7 +76,7 @@ def test_both_copies_of_a_half_message_are_ended_and_its_message_is_written_once
         assert producer.end(same, Decision.COMMIT).code == ResponseCode.SUCCESS
         halves = {at.queue_offset for at in (sent, again, dropped, same)}
         await_that(lambda: halves <= named_by_ops(broker), "op messages", SECONDS)
-        words = board_of(broker).transactions
+        words = counters_of(broker).transactions
         await_that(lambda: words.half_offset.read() == len(all_of(broker, HALF_TOPIC)), "all are passed", SECONDS)
         written = [message.prepared_transaction_offset for message in all_of(broker, "t")]
         assert written == [sent.physical_offset, same.physical_offset]
@@ -86,16 +86,16 @@ def test_both_copies_of_a_half_message_are_ended_and_its_message_is_written_once
 def test_what_a_dead_front_was_about_to_write_of_ended_transactions_the_next_one_writes(tmp_path: Path) -> None:
     settings = {**QUICK, "compat": "5", "transactionCheckInterval": NEVER_MS, "transactionOpBatchInterval": 8000}
     with LocalBroker(tmp_path / "b", **settings) as broker:
-        producer, board = Deciding(broker.port), board_of(broker)
+        producer, counters = Deciding(broker.port), counters_of(broker)
         sent, dropped = producer.half("t"), producer.half("t", "other")
         producer.end(sent, Decision.COMMIT)
         producer.end(dropped, Decision.ROLLBACK)
-        pid = board.pids["front.0"].read()
+        pid = counters.pids["front.0"].read()
         os.kill(pid, signal.SIGKILL)
-        await_that(lambda: board.pids["front.0"].read() not in (0, pid), "another front", SECONDS)
+        await_that(lambda: counters.pids["front.0"].read() not in (0, pid), "another front", SECONDS)
         await_that(lambda: len(named_by_ops(broker)) == 2, "op messages", SECONDS)
         producer = await_that(lambda: connected(broker.port), "it listens", SECONDS)
-        await_that(lambda: board.fronts[0].serving.read() == Serving.ALL, "it was told of topics", SECONDS)
+        await_that(lambda: counters.fronts[0].serving.read() == Serving.ALL, "it was told of topics", SECONDS)
         assert producer.end(sent, Decision.COMMIT).code == ResponseCode.SUCCESS
         assert len(all_of(broker, "t")) == 1
 
@@ -115,7 +115,7 @@ def test_a_committed_half_message_is_not_asked_about_after_a_crash(tmp_path: Pat
         producer.half("t", "undecided")
         kill_broker(broker)
     with LocalBroker(tmp_path / "b", **{**settings, "transactionCheckInterval": 300}) as broker:
-        words = board_of(broker).transactions
+        words = counters_of(broker).transactions
         await_that(lambda: words.put_back.read() >= 1, "one is asked about", SECONDS)
         put_back = all_of(broker, HALF_TOPIC)[2:]
         assert {message.properties["UNIQ_KEY"] for message in put_back} == {"undecided"}
@@ -144,10 +144,10 @@ def test_an_end_that_comes_again_after_a_crash_writes_nothing_more(tmp_path: Pat
 
 
 def test_nobody_knows_what_was_committed_before_the_index_is_built(tmp_path: Path) -> None:
-    board = Board.create(tmp_path / COUNTERS_FILE)
+    counters = BrokerCounters.create(tmp_path / COUNTERS_FILE)
     config = from_mapping({"storePathRootDir": tmp_path / "store"})
-    waiting.publish(board.recovered_offset, 100)
-    log = CommitsInLog(config, board)
+    waiting.publish(counters.recovered_offset, 100)
+    log = CommitsInLog(config, counters)
     for dispatched, is_known in ((0, False), (99, False), (100, True), (101, True)):
-        waiting.publish(board.reput_from_offset, dispatched)
+        waiting.publish(counters.reput_from_offset, dispatched)
         assert log.is_known is is_known

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
-from engine.board.delay_table import DelayTable
-from engine.figures.problems import what_stops
+from engine.monitoring.problems import what_stops
 from engine.producer.producer import Producer, SendRequest
 from engine.services import delay_puts
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.delay_table import DelayTable
 from store.message.delay import SCHEDULE_TOPIC, levels_ms
 from store.message.record import Message
 from store.reading import extent
@@ -34,16 +34,16 @@ BOTH = pytest.mark.parametrize("compat", ["4.9", "5"])
 TIMEOUT, SECONDS = 60.0, 90.0
 
 
-def board_of(store: Path) -> Board:
-    return Board.attach(extent.require_running(store).region_directory, writable=True)
+def counters_of(store: Path) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(store).region_directory, writable=True)
 
 
 def all_of(store: Path) -> list[Message]:
-    return messages_of(store, board_of(store).max_physical_offset.read())
+    return messages_of(store, counters_of(store).max_physical_offset.read())
 
 
 def send(producer: Producer, made: random.Random, count: int, first: int = 0) -> None:
-    """Delayed messages whose bodies are their numbers; now and then one of a kind that is not usual."""
+    """Delayed messages whose bodies are their numbers; now and then one that leaves the fast path."""
     for number in range(first, first + count):
         odd = "\x02clé\x01é" if made.random() < 0.1 else ""
         level, topic = made.randrange(1, 6), made.choice(("t", "u", "%RETRY%g"))
@@ -104,7 +104,7 @@ def test_delayed_messages_come_once_in_time_and_in_order_after_a_restart_too(tmp
             send(producer, made, 100, first=300)
         await_that(lambda: len(delivered_of(broker.store)) >= 400, "deliveries", SECONDS)
         await_that(lambda: sum(offsets_of(broker.store).values()) == 400, "offsets", SECONDS)
-        assert board_of(broker.store).delay.delivered.read() == 400 - sum(said.values())
+        assert counters_of(broker.store).delay.delivered.read() == 400 - sum(said.values())
         check(all_of(broker.store), 400)
 
 
@@ -112,17 +112,19 @@ def test_delayed_messages_come_once_in_time_and_in_order_after_a_restart_too(tmp
 def test_deaths_of_the_role_and_of_the_writer_lose_nothing_and_repeat_nothing(tmp_path: Path, compat: str) -> None:
     made = random.Random(414)
     with LocalBroker(tmp_path / "b", **SMALL, compat=compat) as broker:
-        board = board_of(broker.store)
+        counters = counters_of(broker.store)
         with Producer(broker.store, timeout=TIMEOUT) as producer:
             for turn in range(12):
                 send(producer, made, 100, first=100 * turn)
                 victim = made.choice(("delay", "delay", "writer"))
-                pid = await_that(lambda victim=victim: board.pids[victim].read(), f"{victim} runs", SECONDS)  # type: ignore[misc]
+                pid = await_that(lambda victim=victim: counters.pids[victim].read(), f"{victim} runs", SECONDS)  # type: ignore[misc]
                 os.kill(pid, signal.SIGKILL)
-                await_that(lambda victim=victim, pid=pid: board.pids[victim].read() not in (0, pid), "again", SECONDS)  # type: ignore[misc]
+                await_that(
+                    lambda victim=victim, pid=pid: counters.pids[victim].read() not in (0, pid), "again", SECONDS
+                )  # type: ignore[misc]
         await_that(lambda: len(delivered_of(broker.store)) >= 1200, "deliveries", SECONDS)
         await_that(lambda: sum(offsets_of(broker.store).values()) == 1200, "offsets", SECONDS)
-        assert board.delay.repeated.read() == 0
+        assert counters.delay.repeated.read() == 0
         check(all_of(broker.store), 1200)
 
 
@@ -142,8 +144,8 @@ def test_delivered_messages_do_not_come_again_where_no_file_says_how_far_the_lev
     with LocalBroker(tmp_path / "b", **SMALL) as broker:
         await_that(lambda: sum(offsets_of(broker.store).values()) == 300, "offsets", SECONDS)
         check(all_of(broker.store), 300)
-        board = board_of(broker.store)
-        found = [one.reason for one in what_stops(board, str(broker.store), "ASYNC_MASTER")]
+        counters = counters_of(broker.store)
+        found = [one.reason for one in what_stops(counters, str(broker.store), "ASYNC_MASTER")]
         assert found == (["TABLE"] if content else [])
 
 
@@ -153,22 +155,22 @@ def test_a_message_that_can_be_put_nowhere_holds_up_nobody(tmp_path: Path) -> No
             properties = f"REAL_TOPIC\x01{topic}\x02REAL_QID\x011\x02DELAY\x010"
             request = SendRequest(topic="t", body=b"00000000", properties=properties)
             producer.put_message(request)
-        board = board_of(broker.store)
+        counters = counters_of(broker.store)
         send(producer, random.Random(3), 20)
         await_that(lambda: sum(offsets_of(broker.store).values()) == 20, "offsets", SECONDS)
-        assert board.delay.dropped.read() == 0
+        assert counters.delay.dropped.read() == 0
 
 
 def test_a_backlog_of_more_than_may_be_under_way_is_delivered_by_one_process(tmp_path: Path) -> None:
     """An array of answers that is never begun anew ends the role after as many answers as it has rows."""
     count, level = delay_puts.PUTS_MAX + 1000, "UNIQ_KEY\x01K\x02DELAY\x012"
     with LocalBroker(tmp_path / "b", **SMALL) as broker, Producer(broker.store, timeout=TIMEOUT) as producer:
-        board = board_of(broker.store)
-        with Stopped(board, "delay"):
+        counters = counters_of(broker.store)
+        with Stopped(counters, "delay"):
             for number in range(count):
                 producer.put_message(SendRequest(topic="t", body=b"%08d" % number, properties=level))
-        await_that(lambda: board.delay.delivered.read() == count, "deliveries", SECONDS)
+        await_that(lambda: counters.delay.delivered.read() == count, "deliveries", SECONDS)
         await_that(lambda: sum(offsets_of(broker.store).values()) == count, "offsets", SECONDS)
-        assert board.restarts["delay"].read() == 0 and board.delay.repeated.read() == 0
+        assert counters.restarts["delay"].read() == 0 and counters.delay.repeated.read() == 0
         numbers = [number_of(message) for message in delivered_of(broker.store)]
         assert numbers == list(range(count)), "each once, in order"

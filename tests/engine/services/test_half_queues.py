@@ -20,7 +20,7 @@ ENTRIES, RECORD_BYTES = 16, 100
 
 
 class Words:
-    """A board on which the dispatcher is further at each look."""
+    """Counters of a broker whose dispatcher is further at each look."""
 
     def __init__(self, dispatched: Iterable[int]) -> None:
         looks = iter(dispatched)
@@ -36,8 +36,8 @@ def queues_of(directory: Path, count: int, dispatched: Iterable[int]) -> HalfQue
     for topic in (HALF_TOPIC, OP_TOPIC):
         (directory / topic / "0").mkdir(parents=True)
         entries.tofile(directory / topic / "0" / file_name(0))
-    board: Any = Words(dispatched)
-    return HalfQueues(directory, ENTRIES * ENTRY_BYTES, SegmentFiles(directory / "commitlog", 1 << 20), board)
+    counters: Any = Words(dispatched)
+    return HalfQueues(directory, ENTRIES * ENTRY_BYTES, SegmentFiles(directory / "commitlog", 1 << 20), counters)
 
 
 @pytest.mark.parametrize("at", [0, 1, 3])

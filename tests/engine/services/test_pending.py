@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
-from engine.board.service_cursors import TransactionCursors
 from engine.producer.producer import Producer
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.sending.end_transaction import Decision
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.service_cursors import TransactionCursors
 from store.message.topics import HALF_TOPIC
 from store.reading import extent
 from store.reading.log_reader import open_log
@@ -42,7 +42,7 @@ def hang_up() -> Iterator[None]:
 
 
 def transactions_of(broker: LocalBroker) -> TransactionCursors:
-    return Board.attach(extent.require_running(broker.store).region_directory).transactions
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory).transactions
 
 
 def count_of(broker: LocalBroker, topic: str) -> int:

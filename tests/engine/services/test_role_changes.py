@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
-from engine.figures.ha_status import ha_status
+from engine.monitoring.ha_status import ha_status
 from engine.producer.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from store.message.record import Message
 from store.message.topics import HALF_TOPIC
 from store.reading import extent
@@ -28,14 +28,14 @@ SERVICES = ("delay", "transactions")
 TIMEOUT = 60.0
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory)
 
 
 def services_of(broker: LocalBroker) -> list[str]:
     """Those that run."""
-    board = board_of(broker)
-    return [name for name in SERVICES if board.pids[name].read()]
+    counters = counters_of(broker)
+    return [name for name in SERVICES if counters.pids[name].read()]
 
 
 def all_of(broker: LocalBroker, topic: str) -> list[Message]:
@@ -67,7 +67,7 @@ def test_services_run_at_the_current_master(tmp_path: Path) -> None:
             for number in range(20):
                 producer.send("t", b"b%d" % number, delay_level=2)
         await_that(lambda: len(all_of(b, "t")) >= 40, "all are delivered")
-        put_back = board_of(b).transactions.put_back
+        put_back = counters_of(b).transactions.put_back
         await_that(lambda: put_back.read() > 0, "the half message is asked about")
         switch(a, "--master", f"127.0.0.1:{b.port}")
         await_that(lambda: (services_of(a), services_of(b)) == (list(SERVICES), []), "back again")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.producer.producer import Producer
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import RemotingClient
+from engine.shared_memory.cursors import BrokerCounters
 from store.message.record import Message
 from store.message.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_TOPIC
 from store.reading import extent
@@ -35,20 +35,20 @@ TIMEOUT, SECONDS = 60.0, 90.0
 GROUP = "CID_RMQ_SYS_TRANS"
 
 
-def board_of(store: Path) -> Board:
-    return Board.attach(extent.require_running(store).region_directory, writable=True)
+def counters_of(store: Path) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(store).region_directory, writable=True)
 
 
 def all_of(store: Path, topic: str) -> list[Message]:
-    end = board_of(store).max_physical_offset.read()
+    end = counters_of(store).max_physical_offset.read()
     return [message for message in messages_of(store, end) if message.topic == topic]
 
 
 def ended_of(store: Path) -> set[int]:
     """The offsets of the half messages that were ended, as whoever reads the queues sees them."""
-    board = board_of(store)
-    end = board.max_physical_offset.read()
-    if board.reput_from_offset.read() < end:
+    counters = counters_of(store)
+    end = counters.max_physical_offset.read()
+    if counters.reput_from_offset.read() < end:
         return set()
     ops = [message for message in messages_of(store, end) if message.topic == OP_TOPIC]
     return {int(text) for text in b",".join(bytes(op.body) for op in ops).split(b",") if text}
@@ -58,7 +58,9 @@ def ended_of(store: Path) -> set[int]:
 def test_an_undecided_half_message_is_put_back_and_then_given_up(tmp_path: Path, compat: str) -> None:
     with LocalBroker(tmp_path / "b", **SMALL, compat=compat) as broker:
         with Producer(broker.store, timeout=TIMEOUT) as producer:
-            with Stopped(board_of(broker.store), "transactions"):  # none of those that are ended is asked about before
+            with Stopped(
+                counters_of(broker.store), "transactions"
+            ):  # none of those that are ended is asked about before
                 kept = producer.send_half("t", b"kept", group="g", queue_id=1, tags="a")
                 producer.send_half("t", b"open", group="g", queue_id=2)
                 dropped = producer.send_half("t", b"dropped", group="g")
@@ -73,34 +75,34 @@ def test_an_undecided_half_message_is_put_back_and_then_given_up(tmp_path: Path,
         assert [bytes(half.body) for half in halves] == [b"kept", b"open", b"dropped", b"open", b"open"]
         assert [half.properties.get("TRANSACTION_CHECK_TIMES") for half in halves] == [None, None, None, "1", "2"]
         assert [bytes(message.body) for message in all_of(broker.store, "t")] == [b"kept"]
-        words, ops = board_of(broker.store).transactions, len(all_of(broker.store, OP_TOPIC))
+        words, ops = counters_of(broker.store).transactions, len(all_of(broker.store, OP_TOPIC))
         await_that(lambda: (words.half_offset.read(), words.op_offset.read()) == (5, ops), "offsets", SECONDS)
         assert (words.put_back.read(), words.given_up.read()) == (2, 1)
 
 
 def test_deaths_put_nothing_back_twice(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", **{**SMALL, "transactionCheckMax": 3}) as broker:
-        board = board_of(broker.store)
+        counters = counters_of(broker.store)
         with Producer(broker.store, timeout=TIMEOUT) as producer:
-            with Stopped(board, "transactions"):  # as above
+            with Stopped(counters, "transactions"):  # as above
                 for number in range(60):
                     half = producer.send_half("t", b"%d" % number, group="g")
                     if number % 3 == 0:
                         producer.end_transaction(half, commit=True)
                 await_that(lambda: ended_of(broker.store) == set(range(0, 60, 3)), "ends are to be read", SECONDS)
             for _ in range(8):
-                seen = board.transactions.put_back.read()
+                seen = counters.transactions.put_back.read()
                 await_that(
                     lambda seen=seen: (
-                        board.transactions.put_back.read() > seen  # type: ignore[misc]
+                        counters.transactions.put_back.read() > seen  # type: ignore[misc]
                         or len(all_of(broker.store, CHECK_MAX_TOPIC)) == 40
                     ),
                     "it works",
                     SECONDS,
                 )
-                pid = await_that(board.pids["transactions"].read, "it runs", SECONDS)
+                pid = await_that(counters.pids["transactions"].read, "it runs", SECONDS)
                 os.kill(pid, signal.SIGKILL)
-                await_that(lambda pid=pid: board.pids["transactions"].read() not in (0, pid), "again", SECONDS)  # type: ignore[misc]
+                await_that(lambda pid=pid: counters.pids["transactions"].read() not in (0, pid), "again", SECONDS)  # type: ignore[misc]
             await_that(lambda: len(all_of(broker.store, CHECK_MAX_TOPIC)) >= 40, "all are given up", SECONDS)
         opened = {number for number in range(60) if number % 3}
         given_up = Counter(int(bytes(message.body)) for message in all_of(broker.store, CHECK_MAX_TOPIC))
@@ -133,12 +135,12 @@ def test_transactions_go_on_after_a_restart_where_they_were(tmp_path: Path, comp
         with Producer(broker.store, timeout=TIMEOUT) as producer:
             producer.send_half("t", b"open", group="g")
             await_that(lambda: all_of(broker.store, CHECK_MAX_TOPIC), "given up", SECONDS)
-        words = board_of(broker.store).transactions
+        words = counters_of(broker.store).transactions
         await_that(lambda: words.half_offset.read() == 3, "offsets", SECONDS)
     path = tmp_path / "b" / "store" / "config" / "consumerOffset.json"
     assert consumer_offsets(json_files.read(path))[HALF_TOPIC, GROUP] == {0: 3}
     with LocalBroker(tmp_path / "b", **settings) as broker:
-        words = board_of(broker.store).transactions
+        words = counters_of(broker.store).transactions
         await_that(lambda: words.rounds.read() > 1, "rounds", SECONDS)
         assert words.half_offset.read() == 3
         assert len(all_of(broker.store, HALF_TOPIC)) == 3

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import cursors, live_settings
 from engine.protocol.ha.policy import HaSettings
 from engine.settings import keys as config_keys
 from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, FlushDiskType, from_mapping, load
 from engine.settings.key import Key
 from engine.settings.unused_keys import UNUSED
+from engine.shared_memory import cursors, live_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -312,8 +312,8 @@ def test_a_key_that_is_parsed_is_used(key: Key) -> None:
 
 
 def is_read_elsewhere(key: Key) -> bool:
-    """A list alone is no use: its word of the board, its field of HaSettings or its name in the pointer is asked."""
-    asked = re.compile(rf"(?:board|settings|policy|self)\.{key.field}\b|\[\"{key.name}\"\]")
+    """A list alone is no use: its counter, its field of HaSettings or its name in the pointer is asked."""
+    asked = re.compile(rf"(?:counters|settings|policy|self)\.{key.field}\b|\[\"{key.name}\"\]")
     sources = [path for path in sorted((ROOT / "engine").rglob("*.py")) if not path.name.startswith("config")]
     return any(asked.search(path.read_text()) for path in sources)
 

@@ -74,7 +74,7 @@ class Log(Bench):
                 self.segments.append(np.zeros(SEGMENT_BYTES, np.uint8))
 
     def data(self) -> bytes:
-        return b"".join(segment.tobytes() for segment in self.segments)[: self.board.max_physical_offset.read()]
+        return b"".join(segment.tobytes() for segment in self.segments)[: self.counters.max_physical_offset.read()]
 
     def place(self, number: int) -> tuple[int, int]:
         descriptor = self.descriptors()[number % self.claimed.ring.descriptors]
@@ -214,7 +214,7 @@ def test_what_fits_no_segment_is_refused_and_takes_no_offset(log: Log) -> None:
     log.write()
     assert log.place(0)[0] == -errno.EMSGSIZE
     assert log.place(1) == (0, 0)
-    assert log.board.put_refused.read() == 1
+    assert log.counters.put_refused.read() == 1
 
 
 def test_properties_that_the_offsets_make_too_long_are_refused(log: Log) -> None:
@@ -231,8 +231,8 @@ def test_properties_that_the_offsets_make_too_long_are_refused(log: Log) -> None
 def test_killed_before_the_commit_nothing_is_there_and_the_next_writer_puts_it_once(log: Log) -> None:
     log.put_draft(single(FACTS["5"], "plain", b"before"))
     log.write()
-    end, version = log.board.max_physical_offset.read(), int(log.journal.words[JournalWord.VERSION])
-    shared = (log.journal.words, log.queues.next_offsets, log.controls.words, log.board.counters.words)
+    end, version = log.counters.max_physical_offset.read(), int(log.journal.words[JournalWord.VERSION])
+    shared = (log.journal.words, log.queues.next_offsets, log.controls.words, log.counters.region.words)
     kept = [words.copy() for words in shared]
     log.put_draft(batch(CRC, "plain", [b"1", b"22", b"333"]))
     tail = int(log.claimed.control[ring.ControlWord.TAIL])
@@ -241,7 +241,7 @@ def test_killed_before_the_commit_nothing_is_there_and_the_next_writer_puts_it_o
     for words, before in zip(shared, kept, strict=True):
         words[:] = before
     log.claimed.control[ring.ControlWord.TAIL] = tail
-    assert (log.board.max_physical_offset.read(), int(log.journal.words[JournalWord.VERSION])) == (end, version)
+    assert (log.counters.max_physical_offset.read(), int(log.journal.words[JournalWord.VERSION])) == (end, version)
     log.scratch[:] = 0  # a new writer's own
     log.redo()
     log.write()
@@ -253,7 +253,7 @@ def test_killed_after_the_commit_the_next_writer_finishes_what_it_says(log: Log)
     log.write()
     whole, offsets = log.data(), log.queues.next_offsets.copy()
     log.queues.next_offsets[:] = 0
-    log.board.counters.words[log.shared.places[Place.MAX_PHYSICAL]] = 0
+    log.counters.region.words[log.shared.places[Place.MAX_PHYSICAL]] = 0
     log.claimed.control[ring.ControlWord.HEAD] = 0
     log.redo()
     assert log.data() == whole

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.board import queue_table
-from engine.board.cursors import Board
 from engine.producer.columns import as_bytes, column_of_parts
 from engine.rings import encode_kernel
+from engine.shared_memory import queue_table
+from engine.shared_memory.cursors import BrokerCounters
 from engine.writer import drain_kernel as drain
 from engine.writer.drain_kernel import DrainStop, ScratchColumn
 from engine.writer.journal import attach_journal, create_journal
@@ -40,16 +40,16 @@ class Bench:
     directory: Path
 
     def __post_init__(self) -> None:
-        self.board = Board.create(self.directory / COUNTERS_FILE)
+        self.counters = BrokerCounters.create(self.directory / COUNTERS_FILE)
         self.queues = queue_table.QueueTable.create(self.directory, {})
         self.controls = ring.create_rings(self.directory, RINGS)
         create_journal(self.directory, RINGS, 0)
         self.journal = attach_journal(self.directory)
         self.claimed = ring.ClaimedRing(self.directory, self.controls, RING_BYTES)
         self.segment = np.zeros(SEGMENT_BYTES, np.uint8)
-        self.outlet = self.claimed.outlet(self.board.counters.words, self.board.writer_bell.index)
+        self.outlet = self.claimed.outlet(self.counters.region.words, self.counters.writer_bell.index)
         self.scratch = np.zeros((self.queues.capacity, len(ScratchColumn)), np.int64)
-        words, places = self.board.counters.words, places_of(self.board)
+        words, places = self.counters.region.words, places_of(self.counters)
         self.shared = drain.Shared(self.journal.words, self.queues.next_offsets, self.controls.words, words, places)
 
     def template(self, topic: str, queue_id: int = 0) -> encode_kernel.Template:
@@ -76,7 +76,7 @@ class Bench:
 
     def messages(self) -> list[tuple[str, int, bytes]]:
         """(topic, queue offset, body) of every record below the end; each must name its own place."""
-        found, at, end = [], 0, self.board.max_physical_offset.read()
+        found, at, end = [], 0, self.counters.max_physical_offset.read()
         while at < end:
             message = decode(self.segment.data, at)
             assert message.physical_offset == at
@@ -105,7 +105,7 @@ def test_records_arrive_whole_in_order_and_with_their_offsets(bench: Bench) -> N
     first = decode(bench.segment.data, 0)
     assert (first.queue_id, first.born_host, first.store_host, first.tags) == (3, HERE, HERE, "x")
     assert (first.born_timestamp_ms, first.store_timestamp_ms) == (NOW_MS - 5, NOW_MS)
-    assert bench.board.put_messages.read() == 5
+    assert bench.counters.put_messages.read() == 5
     assert bench.claimed.control[ring.ControlWord.HEAD] == 5
 
 
@@ -125,7 +125,7 @@ def test_store_timestamps_never_fall(bench: Bench) -> None:
         bench.put(template, [b"x"])
         bench.drain(now_ms=now_ms)
     stamps, at = [], 0
-    while at < bench.board.max_physical_offset.read():
+    while at < bench.counters.max_physical_offset.read():
         message = decode(bench.segment.data, at)
         stamps.append(message.store_timestamp_ms)
         at += message.size
@@ -137,11 +137,11 @@ def test_a_record_that_does_not_fit_asks_for_a_roll_and_a_blank_record_fills_the
     body = b"x" * 100_000
     bench.put(template, [body, body, body])
     assert bench.drain() == DrainStop.NEEDS_ROLL
-    end = bench.board.max_physical_offset.read()
+    end = bench.counters.max_physical_offset.read()
     assert [offset for _, offset, _ in bench.messages()] == [0, 1]
     drain.roll(bench.segment, 0, bench.shared)
     assert struct.unpack_from(">iI", bench.segment.data, end) == (SEGMENT_BYTES - end, BLANK_MAGIC)
-    assert bench.board.max_physical_offset.read() == SEGMENT_BYTES
+    assert bench.counters.max_physical_offset.read() == SEGMENT_BYTES
 
 
 @pytest.mark.parametrize(("spare", "outcome"), [(8, DrainStop.DRAINED), (7, DrainStop.NEEDS_ROLL)])
@@ -231,8 +231,8 @@ def test_a_damaged_descriptor_harms_only_its_own_record(bench: Bench, why: str, 
     bench.drain()
     assert bench.messages() == [("t", 0, b"good"), ("t", 1, b"good again")]
     assert descriptor[ring.Descriptor.PHYSICAL_OFFSET] == -drain.EBADMSG
-    assert bench.claimed.control[ring.ControlWord.REFUSALS] == bench.board.put_refused.read() == 1
-    assert bench.board.put_messages.read() == 2
+    assert bench.claimed.control[ring.ControlWord.REFUSALS] == bench.counters.put_refused.read() == 1
+    assert bench.counters.put_messages.read() == 2
 
 
 def test_a_refusal_takes_everything_out_of_the_ring_and_nothing_into_the_log(bench: Bench) -> None:
@@ -302,7 +302,7 @@ def test_a_ring_of_a_dead_producer_is_taken_over_where_it_ended(bench: Bench) ->
     bench.claimed.close()
     bench.claimed = ring.ClaimedRing(bench.directory, bench.controls, RING_BYTES)
     assert bench.claimed.number == number
-    bench.outlet = bench.claimed.outlet(bench.board.counters.words, bench.board.writer_bell.index)
+    bench.outlet = bench.claimed.outlet(bench.counters.region.words, bench.counters.writer_bell.index)
     bench.put(template, [b"of the second"])
     bench.drain()
     assert [body for _, _, body in bench.messages()] == [b"of the first"] * 3 + [b"of the second"]

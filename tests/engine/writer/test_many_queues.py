@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.board.cursors import Board
-from engine.board.queue_table import QueueTable, TableWord
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.queue_table import QueueTable, TableWord
 from store.queues.consume_queue import ConsumeQueue, queue_directories
 from store.queues.sync import MANY_FILES
 from store.reading import extent
@@ -29,14 +29,14 @@ def put(broker: LocalBroker, first: int, until: int) -> None:
 
 
 def await_dispatched(broker: LocalBroker, end: int) -> None:
-    board = Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+    counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
     for _ in range(20):  # half a minute each
         try:
-            wait_for(board.reput_from_offset, end)
+            wait_for(counters.reput_from_offset, end)
             return
         except AssertionError:
             continue
-    raise AssertionError(f"dispatched to {board.reput_from_offset.read()} of {end}")
+    raise AssertionError(f"dispatched to {counters.reput_from_offset.read()} of {end}")
 
 
 def reserved(broker: LocalBroker) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from engine.writer.next_segment import SegmentAhead
 from ipc import waiting
 from ipc.compiled.atomics import Followed
@@ -19,26 +19,26 @@ SIZE, POPULATED = 64 * 1024, 16 * 1024
 DEADLINE_SECONDS = 60.0
 
 
-def taken(ahead: SegmentAhead, board: Board, base: int) -> tuple[Segment, int]:
+def taken(ahead: SegmentAhead, counters: BrokerCounters, base: int) -> tuple[Segment, int]:
     end = time.monotonic() + DEADLINE_SECONDS
     while (ready := ahead.take(base)) is None:
         assert time.monotonic() < end, f"the segment at {base} does not get ready"
-        waiting.await_change(board.min_physical_offset, 0, 5)
+        waiting.await_change(counters.min_physical_offset, 0, 5)
     return ready
 
 
 def test_the_next_segment_is_ready_once_allocated_and_the_last_one_is_unmapped(tmp_path: Path) -> None:
-    board, files = Board.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
-    ahead = SegmentAhead(board, files, POPULATED)
+    counters, files = BrokerCounters.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
+    ahead = SegmentAhead(counters, files, POPULATED)
     assert ahead.take(0) is None
     current: Segment | None = None
     for base in (0, SIZE, 2 * SIZE):
         files.reserve(base)
-        waiting.publish(board.allocated_offset, base + SIZE)
+        waiting.publish(counters.allocated_offset, base + SIZE)
         if current is None:
             following = files.open(base, writable=True)
         else:
-            following, populated = taken(ahead, board, base)
+            following, populated = taken(ahead, counters, base)
             assert (following.base_offset, populated) == (base, base + POPULATED)
         following.array[:8] = 7
         ahead.begun(base, current)
@@ -49,14 +49,14 @@ def test_the_next_segment_is_ready_once_allocated_and_the_last_one_is_unmapped(t
 
 
 def test_a_segment_that_the_writer_opened_is_never_taken_for_the_next(tmp_path: Path) -> None:
-    board, files = Board.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
+    counters, files = BrokerCounters.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
     for base in (0, SIZE, 2 * SIZE):
         files.reserve(base)
-    ahead = SegmentAhead(board, files, POPULATED)
+    ahead = SegmentAhead(counters, files, POPULATED)
     ahead.begun(0, None)
-    waiting.publish(board.allocated_offset, 3 * SIZE)
+    waiting.publish(counters.allocated_offset, 3 * SIZE)
     ahead.begun(SIZE, None)  # the writer did not wait for it
-    following, _populated = taken(ahead, board, 2 * SIZE)
+    following, _populated = taken(ahead, counters, 2 * SIZE)
     assert following.base_offset == 2 * SIZE
     assert ahead.take(SIZE) is None
     following.close()
@@ -66,20 +66,20 @@ def test_a_segment_that_the_writer_opened_is_never_taken_for_the_next(tmp_path: 
 def test_the_last_segment_is_unmapped_though_no_further_one_is_allocated(
     tmp_path: Path,
 ) -> None:
-    board, files = Board.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
+    counters, files = BrokerCounters.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
     for base in (0, SIZE, 2 * SIZE):
         files.reserve(base)
-    waiting.publish(board.allocated_offset, 3 * SIZE)
-    ahead = SegmentAhead(board, files, POPULATED)
+    waiting.publish(counters.allocated_offset, 3 * SIZE)
+    ahead = SegmentAhead(counters, files, POPULATED)
 
     def rests() -> bool:
-        return bool(ahead._bell[Followed.WAITERS]) and not waiting.is_awaited(board.allocated_offset)
+        return bool(ahead._bell[Followed.WAITERS]) and not waiting.is_awaited(counters.allocated_offset)
 
     ahead.begun(0, None)
     await_that(rests, "it sleeps until the writer is further")
     ahead.begun(SIZE, files.open(0, writable=True))
     await_that(lambda: rests() and not ahead._retired, "it has heard of the writer")
-    following, _populated = taken(ahead, board, 2 * SIZE)
+    following, _populated = taken(ahead, counters, 2 * SIZE)
     following.close()
     ahead.close()
 
@@ -92,14 +92,14 @@ def advice_of(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("sync_flush", [True, False])
 def test_pages_come_alone_where_a_little_is_flushed_again_and_again(tmp_path: Path, sync_flush: bool) -> None:
-    board, files = Board.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
+    counters, files = BrokerCounters.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
     for base in (0, SIZE):
         files.reserve(base)
-    waiting.publish(board.allocated_offset, 2 * SIZE)
-    ahead = SegmentAhead(board, files, POPULATED, sync_flush=sync_flush)
+    waiting.publish(counters.allocated_offset, 2 * SIZE)
+    ahead = SegmentAhead(counters, files, POPULATED, sync_flush=sync_flush)
     current = ahead.open(0)
     ahead.begun(0, None)
-    following, _populated = taken(ahead, board, SIZE)
+    following, _populated = taken(ahead, counters, SIZE)
     for segment in (current, following):
         assert ("rr" in advice_of(segment.path)) == sync_flush  # as MADV_RANDOM is shown
         segment.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from engine.writer import pages_ahead
 from engine.writer.pages_ahead import PagesAhead
 from ipc import waiting
@@ -21,16 +21,16 @@ SIZE, STEP = 256 * 1024, 16 * 1024
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Board:
-    return Board.create(tmp_path / "counters")
+def counters(tmp_path: Path) -> BrokerCounters:
+    return BrokerCounters.create(tmp_path / "counters")
 
 
 @pytest.fixture
-def pages(board: Board, monkeypatch: pytest.MonkeyPatch) -> Iterator[PagesAhead]:
+def pages(counters: BrokerCounters, monkeypatch: pytest.MonkeyPatch) -> Iterator[PagesAhead]:
     monkeypatch.setattr(pages_ahead, "AHEAD_BYTES", 4 * STEP)
     monkeypatch.setattr(pages_ahead, "LOW_BYTES", 3 * STEP)
     monkeypatch.setattr(pages_ahead, "STEP_BYTES", STEP)
-    one = PagesAhead(board)
+    one = PagesAhead(counters)
     yield one
     one.close()
 
@@ -47,13 +47,13 @@ def segments(tmp_path: Path) -> Iterator[list[Segment]]:
 
 
 def test_some_pages_are_ready_ahead_of_the_log_as_far_as_the_segment_goes(
-    pages: PagesAhead, segments: list[Segment], board: Board
+    pages: PagesAhead, segments: list[Segment], counters: BrokerCounters
 ) -> None:
     segments[0].array[:] = 7
     pages.begin(segments[0], 0)
     await_that(lambda: pages.ready(0, 0) == 4 * STEP, "so many are ready")
     for end in range(STEP, SIZE, STEP):
-        waiting.publish(board.max_physical_offset, end)
+        waiting.publish(counters.max_physical_offset, end)
         await_that(lambda: pages.ready(end, 0) >= min(end + 3 * STEP, SIZE), "it goes on")  # noqa: B023
     assert pages.ready(SIZE, STEP) == SIZE
     assert bytes(segments[0].array) == bytes([7]) * SIZE

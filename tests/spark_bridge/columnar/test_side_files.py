@@ -20,7 +20,7 @@ from spark_bridge.records.columns import arrow_schema, columns_of
 from spark_bridge.records.reader import read_split
 from spark_bridge.split.splits import LogExtent, RangeSplit, Selection
 from store.errors import ForeignFile
-from store.files import file_io, held_files
+from store.files import file_io, small_files
 from store.message.record import MAGIC_V2, NOT_FOR_QUEUES, SysFlag, blank
 from store.notes import summed_json
 from store.upkeep import side_files
@@ -50,7 +50,7 @@ def log(tmp_path: Path) -> SmallLog:
 
 
 def bases(log: SmallLog) -> list[int]:
-    return list(rounds.sealed(log.root).bases)
+    return list(rounds.sealed_segments(log.root).bases)
 
 
 def checked(log: SmallLog, base: int = 0) -> SideFile:
@@ -94,7 +94,7 @@ def test_rows_are_those_of_the_source(version: str, name: str, tmp_path: Path) -
             file.seek(end)
             file.write(blank(path.stat().st_size - end))
     built = rounds.build_all(root)
-    assert [one.base_offset for one in built] == list(rounds.sealed(root).bases) and built
+    assert [one.base_offset for one in built] == list(rounds.sealed_segments(root).bases) and built
     states = {one.after.state for one in built}
     if name == "features" and States.has_batches(root):
         assert states == {State.REFUSED} and "inner batch" in built[0].after.reason
@@ -102,7 +102,7 @@ def test_rows_are_those_of_the_source(version: str, name: str, tmp_path: Path) -
     assert states == {State.VALID}
     for one in built:
         assert not damage_of(one.after, COLUMN_NAMES)
-        segment_bytes = rounds.sealed(root).files.segment_bytes
+        segment_bytes = rounds.sealed_segments(root).files.segment_bytes
         rows = rows_of_side_file(one.after)
         assert without_size(rows) == rows_of_source(root, one.base_offset, segment_bytes)
         manifest = one.after.manifest
@@ -111,9 +111,9 @@ def test_rows_are_those_of_the_source(version: str, name: str, tmp_path: Path) -
             manifest.topics
         )
         assert manifest.end_offset == manifest.last_offset + rows[-1]["size"] or manifest.not_for_queues
-        for _done in comparison.compare(rounds.sealed(root).files, one.base_offset, one.after):
+        for _done in comparison.compare(rounds.sealed_segments(root).files, one.base_offset, one.after):
             continue
-    assert not rounds.wanting(rounds.sealed(root)) and not rounds.build_all(root)
+    assert not rounds.wanting(rounds.sealed_segments(root)) and not rounds.build_all(root)
 
 
 class States:
@@ -206,14 +206,14 @@ def test_a_disk_that_fails_below_a_side_file_is_no_end_of_a_read(
     path_of: Callable[[Path, int], Path], log: SmallLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds.build_all(log.root)
-    real = held_files.open_plain
+    real = small_files.open_plain
 
     def failing(path: Path) -> int:
         if path == path_of(log.root, 0):
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
         return real(path)
 
-    monkeypatch.setattr(held_files, "open_plain", failing)
+    monkeypatch.setattr(small_files, "open_plain", failing)
     assert checked(log).state is State.DAMAGED and "Input/output error" in checked(log).reason
     assert checked(log, 4096).state is State.VALID
 
@@ -288,9 +288,9 @@ def test_a_segment_that_cannot_have_one_is_refused_once(log: SmallLog) -> None:
     assert states[0].state is State.REFUSED and "expected a record" in states[0].reason
     assert states[16384].state is State.REFUSED and "inner batch" in states[16384].reason
     assert not side_files.data_path(log.root, 0).exists()
-    assert not rounds.wanting(rounds.sealed(log.root))
+    assert not rounds.wanting(rounds.sealed_segments(log.root))
     log.flip(log.records[3].offset + 4)  # mended
-    assert [base for base, _ in rounds.wanting(rounds.sealed(log.root))] == [0]
+    assert [base for base, _ in rounds.wanting(rounds.sealed_segments(log.root))] == [0]
     (built,) = rounds.build_all(log.root)
     assert built.before.state is State.STALE and is_believed(log)
 
@@ -374,7 +374,7 @@ def test_row_groups_and_steps_are_small(tmp_path: Path, monkeypatch: pytest.Monk
     log = SmallLog(tmp_path / "store")
     while log.end < log.segment_bytes:
         log.append(body=b"z" * 50)
-    store = rounds.sealed(log.root)
+    store = rounds.sealed_segments(log.root)
     fd = _held(log)
     steps = list(rounds.build_these(store, rounds.wanting(store)))
     os.close(fd)

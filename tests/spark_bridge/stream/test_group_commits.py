@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_bridge
-from engine.board.cursors import Board
 from engine.producer import Producer
 from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.sockets.client import RemotingClient
+from engine.shared_memory.cursors import BrokerCounters
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.options.views import CommitOptions
 from spark_bridge.plan.stores import StoreAt
@@ -76,9 +76,9 @@ def put(broker: LocalBroker, topic: str, each: int) -> None:
 
 
 def await_dispatched(broker: LocalBroker) -> None:
-    board = Board.attach(extent.require_running(broker.store).region_directory)
-    await_that(lambda: board.reput_from_offset.read() == board.max_physical_offset.read(), "all is in the queues")
-    board.counters.close()
+    counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
+    await_that(lambda: counters.reput_from_offset.read() == counters.max_physical_offset.read(), "all is in the queues")
+    counters.region.close()
 
 
 def topics_of(broker: LocalBroker) -> set[str]:

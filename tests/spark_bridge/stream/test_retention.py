@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from engine.producer import Producer
 from store.reading import extent
-from tests.engine.keeping.test_retention_live import SEGMENT, SETTINGS, board_of
+from tests.engine.keeping.test_retention_live import SEGMENT, SETTINGS, counters_of
 from tests.spark_bridge.streams import Batches, Rows, await_rows, rows_of, start
 from tools.common.local_broker import LocalBroker
 
@@ -53,7 +53,7 @@ class Writer(threading.Thread):
 def test_no_message_is_deleted_before_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
     batches: Batches = {}
     with LocalBroker(tmp_path / "m", **SETTINGS, brokerRole="ASYNC_MASTER") as broker:
-        board = board_of(broker.store)
+        counters = counters_of(broker.store)
         query = start(
             spark, broker.store, tmp_path / "checkpoint", batches, continuous=True, maxOffsetsPerTrigger="1000"
         )
@@ -63,12 +63,12 @@ def test_no_message_is_deleted_before_it_is_read(spark: SparkSession, tmp_path: 
         writer = Writer(broker.store)
         writer.start()
         try:
-            await_rows(query, lambda: len(writer.sent) >= MESSAGES and board.deleted_segments.read() >= DELETED)
+            await_rows(query, lambda: len(writer.sent) >= MESSAGES and counters.deleted_segments.read() >= DELETED)
         finally:
             writer.stopping.set()
             writer.join()
         sent = sorted([("orders", 0, first.queue_offset, b"first"), *writer.sent])
         await_rows(query, lambda: len(rows_of(batches)) >= len(sent))
         query.stop()
-        assert board.min_physical_offset.read() >= DELETED * SEGMENT
+        assert counters.min_physical_offset.read() >= DELETED * SEGMENT
     assert rows_of(batches) == sent

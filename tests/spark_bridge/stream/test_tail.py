@@ -140,8 +140,8 @@ def test_a_killed_store_says_nothing_until_a_broker_recovered_it(
 
 def await_dispatched(broker: LocalBroker) -> None:
     """Until every message is in its queue."""
-    board = extent.require_running(broker.store)
-    counters = Counters.attach(board.region_directory / COUNTERS_FILE, writable=True)
+    running = extent.require_running(broker.store)
+    counters = Counters.attach(running.region_directory / COUNTERS_FILE, writable=True)
     reput, end = counters.cursor("reput_from_offset"), counters.cursor("max_physical_offset")
     while (there := reput.read()) < end.read():
         waiting.await_change(reput, there, TIMEOUT_MS)

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.errors import StartRefused
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import ring
 from ipc.descriptors import await_readable
 from ipc.errors import RegionDenied
@@ -153,7 +153,7 @@ def test_other_users_get_an_error_that_says_what_to_change(broker: LocalBroker) 
     ):
         kind, text = as_nobody(OTHERS, read)
         assert kind is AccessDenied and "storeGroup" in text and str(store) in text and f"group {READERS}" in text
-    kind, text = as_nobody(OTHERS, lambda: Board.attach(regions))
+    kind, text = as_nobody(OTHERS, lambda: BrokerCounters.attach(regions))
     assert kind is RegionDenied and "storeGroup" in text
 
 

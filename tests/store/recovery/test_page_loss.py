@@ -18,11 +18,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.keeping import flusher as flusher_module
 from engine.keeping.flusher import Flusher, Pace, Paces
 from engine.keeping.housekeeper import Clock, Housekeeper
 from engine.protocol.store.retention import Policy, Usage
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.compat import LINES
 from store.files import file_io, pointer
@@ -95,7 +95,7 @@ class Run:
     def __init__(self, directory: Path, seed: int, patch: pytest.MonkeyPatch) -> None:
         self.seed, self.dice, self._directory = seed, random.Random(seed), directory
         self.log = KeptLog(directory / "store", SEGMENT_BYTES)
-        self.board = Board.create(directory / "counters")
+        self.counters = BrokerCounters.create(directory / "counters")
         (self.log.root / "batchconsumequeue" / BATCH_TOPIC / "0").mkdir(parents=True)
         self.disk = LossyDisk(self.log.root, patch)
         self.tables: list[object] = [{}]
@@ -115,18 +115,18 @@ class Run:
         file_io.unlink(store.pointer)
         flushed_mark.begin(store, self.log.end)
         regions.mkdir()
-        board = Board.create(regions / COUNTERS_FILE)
-        waiting.publish(board.min_physical_offset, found.min_physical_offset)
-        for cursor in (board.max_physical_offset, board.flushed_offset, board.reput_from_offset):
+        counters = BrokerCounters.create(regions / COUNTERS_FILE)
+        waiting.publish(counters.min_physical_offset, found.min_physical_offset)
+        for cursor in (counters.max_physical_offset, counters.flushed_offset, counters.reput_from_offset):
             waiting.publish(cursor, self.log.end)
-        self.board = board
+        self.counters = counters
         store.mark_running()
         self.index = self.index_at(store.root)
         self.dispatcher = Dispatcher(
             self.log.files, store.consumequeue, QUEUE_FILE_BYTES, index=self.index, kinds=KINDS
         )
         self.flusher = Flusher(
-            board,
+            counters,
             self.log.files,
             store,
             QUEUE_FILE_BYTES,
@@ -136,7 +136,7 @@ class Run:
         )
         self.disk_percent = 0
         self.housekeeper = Housekeeper(
-            board,
+            counters,
             self.log.files,
             store,
             RETENTION,
@@ -196,12 +196,12 @@ class Run:
     def _put_some(self) -> None:
         for _ in range(self.dice.randrange(1, 6)):
             self._put()
-        waiting.publish(self.board.max_physical_offset, self.log.end)
+        waiting.publish(self.counters.max_physical_offset, self.log.end)
 
     def _dispatch(self) -> None:
-        reached = self.dispatcher.dispatch(self.board.reput_from_offset.read(), self.log.end)
+        reached = self.dispatcher.dispatch(self.counters.reput_from_offset.read(), self.log.end)
         self._tell_file_times()
-        waiting.publish(self.board.reput_from_offset, reached)
+        waiting.publish(self.counters.reput_from_offset, reached)
 
     def _expire(self) -> None:
         """The oldest segment goes if it may, then what queues and index hold of it."""
@@ -259,10 +259,10 @@ class Run:
 
     def check(self, root: Path, state: int) -> None:
         """Open that state as a broker would, and hold it against what was put and promised."""
-        promised = self.board.flushed_offset.read()
+        promised = self.counters.flushed_offset.read()
         found = self.open(StoreDirectory(root))
         begin, end = found.min_physical_offset, found.max_physical_offset
-        assert begin <= self.board.min_physical_offset.read(), "a segment is lost that has not expired"
+        assert begin <= self.counters.min_physical_offset.read(), "a segment is lost that has not expired"
         assert promised <= end <= self.log.end, f"{promised} was on disk, the log ends at {end}"
         assert end in self._boundaries(), "within a record"
         log = SmallLog(root, SEGMENT_BYTES)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.errors import BitRot
 from store.files import checkpoint as checkpoint_file
@@ -316,7 +316,7 @@ def test_a_slave_keeps_what_had_come_and_drops_what_had_not(log: SmallLog, tmp_p
     assert recovered(log, is_slave=True).max_physical_offset == before
     log.end = before
     nul_record(log)
-    counters = Board.create(tmp_path / COUNTERS_FILE)
+    counters = BrokerCounters.create(tmp_path / COUNTERS_FILE)
     waiting.publish(counters.max_physical_offset, log.end)
     log.directory.write_pointer({"pid": 1, "start_time": 1, "region_directory": str(tmp_path), "settings": {}})
     assert last_run.read(log.directory).written_to == log.end

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.producer import Producer
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import RemotingClient
+from engine.shared_memory.cursors import BrokerCounters
 from store.compat import LINES
 from store.reading import extent
 from store.reading.opened import open_store
@@ -51,8 +51,8 @@ def in_ascii(*arguments: str) -> subprocess.CompletedProcess[str]:
 def sent(broker: LocalBroker, topic: str, lines: str, *arguments: str) -> command_line.Ran:
     """Lines that are sent; what may be consumed of the broker is all of it afterwards."""
     done = slipstream("send", "-t", topic, "--broker", f"127.0.0.1:{broker.port}", *arguments, lines=lines)
-    board = Board.attach(extent.require_running(broker.store).region_directory)
-    await_that(lambda: board.reput_from_offset.read() == board.max_physical_offset.read(), "all is in its queue")
+    counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
+    await_that(lambda: counters.reput_from_offset.read() == counters.max_physical_offset.read(), "all is in its queue")
     return done
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.harness.certificates import Authority, server_file, tls_file
 from tests.harness.command_line import Ran, run
@@ -39,9 +39,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker
             Producer(master.store, timeout=60.0) as producer,
         ):
             producer.send("t", b"body")
-            board = Board.attach(extent.require_running(master.store).region_directory, writable=True)
-            wait_for(board.ha[0].slave_ack_offset, board.max_physical_offset.read())
-            wait_until(board.in_sync_slaves, lambda count: count == 1)
+            counters = BrokerCounters.attach(extent.require_running(master.store).region_directory, writable=True)
+            wait_for(counters.ha[0].slave_ack_offset, counters.max_physical_offset.read())
+            wait_until(counters.in_sync_slaves, lambda count: count == 1)
             await_that(lambda: well(master.store) and well(slave.store), "both are registered and in sync", pause=0.5)
             yield master, slave, names.address
 
@@ -185,8 +185,8 @@ def test_a_broker_that_takes_tls_only_is_asked_over_tls(tmp_path: Path) -> None:
         assert "not accepted" in row["what"]
 
 
-def ports_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory)
+def ports_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory)
 
 
 def test_a_silent_broker_and_an_invalid_target(tmp_path: Path) -> None:

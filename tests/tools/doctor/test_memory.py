@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from engine.board.region_directory import leftovers
+from engine.shared_memory.region_directory import leftovers
 from ipc.clock import monotonic_ms
-from tests.engine.board.region_directory.test_leftovers import Made
+from tests.engine.shared_memory.region_directory.test_leftovers import Made
 from tests.harness.command_line import run
 from tools.doctor.memory import NAMED_MAX
 

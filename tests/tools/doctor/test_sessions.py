@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.board.region_directory import leftovers
+from engine.shared_memory.region_directory import leftovers
 from tools.doctor import memory, sessions
 from tools.doctor.rows import Level
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from store.message.host import Host
 from store.message.record import decode, encode
 from store.reading import extent
@@ -195,8 +195,8 @@ def test_a_reader_that_has_seen_enough(tmp_path: Path, command: str) -> None:
 
 
 def test_a_live_store(broker: LocalBroker) -> None:
-    board = Board.attach(extent.require_running(broker.store).region_directory)
-    await_that(lambda: board.reput_from_offset.read() == board.max_physical_offset.read(), "all is dispatched")
+    counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
+    await_that(lambda: counters.reput_from_offset.read() == counters.max_physical_offset.read(), "all is dispatched")
     lines = run("cat", "--topic", "T", broker.store).stdout.splitlines()
     assert len(lines) >= 200
     assert "body 0" in lines[0]

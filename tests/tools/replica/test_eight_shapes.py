@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.producer import Producer
 from engine.protocol.ha.wire import CloseReason
+from engine.shared_memory.cursors import BrokerCounters
 from store.notes import divergence
 from store.reading import extent
 from tests.harness.command_line import run
@@ -27,8 +27,8 @@ SIZES = {
 }  # fmt: skip
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
 
 
 def put(broker: LocalBroker, text: str, count: int) -> None:
@@ -44,10 +44,10 @@ def master_of(directory: Path, **settings: object) -> Iterator[LocalBroker]:
 
 
 @contextmanager
-def slave_of(master: LocalBroker, directory: Path, **settings: object) -> Iterator[tuple[LocalBroker, Board]]:
+def slave_of(master: LocalBroker, directory: Path, **settings: object) -> Iterator[tuple[LocalBroker, BrokerCounters]]:
     role = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address}
     with LocalBroker(directory, **{**SIZES, **role, **settings}) as slave:
-        yield slave, board_of(slave)
+        yield slave, counters_of(slave)
 
 
 def grown(directory: Path, base: Path | None, text: str, count: int) -> None:
@@ -112,22 +112,22 @@ def test_each_shape_ends_in_one_state_and_one_command(tmp_path: Path, base: Path
     if shape.promoted:
         assert run("promote", tmp_path / "m" / "store", "--force").exit_code == 0
     with master_of(tmp_path / "m") as master:
-        end = board_of(master).max_physical_offset.read()
-        with slave_of(master, tmp_path / "s", **shape.settings) as (_slave, board):
-            before = board.max_physical_offset.read()
+        end = counters_of(master).max_physical_offset.read()
+        with slave_of(master, tmp_path / "s", **shape.settings) as (_slave, counters):
+            before = counters.max_physical_offset.read()
             if shape.reason is CloseReason.NONE:
-                wait_for(board.max_physical_offset, end)
+                wait_for(counters.max_physical_offset, end)
             else:
-                wait_until(board.ha_client.reason, lambda reason: reason == shape.reason)
-                assert shape.slave is None or board.max_physical_offset.read() == before, "not a byte is taken"
+                wait_until(counters.ha_client.reason, lambda reason: reason == shape.reason)
+                assert shape.slave is None or counters.max_physical_offset.read() == before, "not a byte is taken"
         assert (divergence.read(store) is not None) == (shape.reason is CloseReason.DIVERGED)
         checked = run("replica", "check", store, "--with", f"127.0.0.1:{master.port}")
         assert checked.stdout.splitlines()[0] == shape.state, checked.output
         cure(store, master, shape, checked.stdout.splitlines()[-1])
-        with slave_of(master, tmp_path / "s") as (slave, board):
+        with slave_of(master, tmp_path / "s") as (slave, counters):
             put(master, "after", 3)
-            end = board_of(master).max_physical_offset.read()
-            wait_for(board.max_physical_offset, end)
+            end = counters_of(master).max_physical_offset.read()
+            wait_for(counters.max_physical_offset, end)
             assert log_of(slave)[:end] == log_of(master)[:end]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.epochs import Epoch
 from store.notes import epochs, peers
@@ -33,13 +33,13 @@ def log_of(root: Path, *parts: tuple[bytes, int]) -> SmallLog:
 
 def slave_of(tmp_path: Path, log: SmallLog) -> Slave:
     """As the command sees a running slave on that log."""
-    board = Board.create(tmp_path / "counters")
-    waiting.publish(board.max_physical_offset, log.end)
+    counters = BrokerCounters.create(tmp_path / "counters")
+    waiting.publish(counters.max_physical_offset, log.end)
     settings = {
         "storePathCommitLog": str(log.directory.commitlog), "mappedFileSizeCommitLog": SEGMENT_BYTES,
         "brokerClusterName": "DefaultCluster", "brokerName": "pair", "storeHost": "127.0.0.1:1",
     }  # fmt: skip
-    return Slave(log.root, Running(log.root, settings, os.getpid(), 0, "", tmp_path, str(tmp_path)), board)
+    return Slave(log.root, Running(log.root, settings, os.getpid(), 0, "", tmp_path, str(tmp_path)), counters)
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from engine.board.cursors import Board
-from engine.figures.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus, ha_status
+from engine.monitoring.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus, ha_status
 from engine.producer import Producer
 from engine.protocol.ha.wire import ADVICE, CODES, CloseReason
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.harness.ha_node import wait_for, wait_until
 from tests.harness.terminal import in_terminal, text_of
@@ -36,14 +36,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker
     with LocalBroker(directory / "m", **MASTER) as master:
         keys = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address}
         with LocalBroker(directory / "s", **SMALL, **keys) as slave:
-            wait_until(board_of(master).in_sync_slaves, lambda count: count == 1)
+            wait_until(counters_of(master).in_sync_slaves, lambda count: count == 1)
             with Producer(master.store, timeout=60.0) as producer:
                 producer.send("t", b"one message", timeout=120)
             yield master, slave
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
 
 
 def output_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -57,7 +57,7 @@ def test_every_reason_has_a_code_and_advice() -> None:
 
 def test_status_of_a_master(pair: tuple[LocalBroker, LocalBroker], capsys: pytest.CaptureFixture[str]) -> None:
     master, _slave = pair
-    wait_for(board_of(master).ha[0].slave_ack_offset, board_of(master).max_physical_offset.read())
+    wait_for(counters_of(master).ha[0].slave_ack_offset, counters_of(master).max_physical_offset.read())
     found = json.loads(output_of(capsys, "ha", "status", "-o", "json", master.store))
     (replica,) = found["replicas"]
     assert (replica["state"], replica["reason"], replica["in_sync"]) == ("TRANSFER", "OK", True)

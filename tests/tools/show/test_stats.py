@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.errors import MessagesRefused
-from engine.figures.status import snapshot
-from engine.figures.store_stats import stats
+from engine.monitoring.status import snapshot
+from engine.monitoring.store_stats import stats
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.reading import extent
 from tests.harness.appender import TOPICS
@@ -44,21 +44,21 @@ def pair(tmp_path: Path) -> Iterator[tuple[LocalBroker, LocalBroker]]:
         yield master, slave
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
 
 
-def await_offset(board: Board, label: str, goal: int) -> None:
-    cursor, end = board.counters.cursor(label), time.monotonic() + DEADLINE_SECONDS
+def await_offset(counters: BrokerCounters, label: str, goal: int) -> None:
+    cursor, end = counters.region.cursor(label), time.monotonic() + DEADLINE_SECONDS
     while (seen := cursor.read()) < goal:
-        assert time.monotonic() < end, f"{label} stays at {seen}, wanted {goal}: {list(board.counters)}"
+        assert time.monotonic() < end, f"{label} stays at {seen}, wanted {goal}: {list(counters.region)}"
         waiting.await_change(cursor, seen, 100)
 
 
-def kill(board: Board, role: str) -> None:
+def kill(counters: BrokerCounters, role: str) -> None:
     """kill -9, and until there is another one."""
-    restarts = board.restarts[role]
-    pid = await_that(board.pids[role].read, f"{role} runs")  # 0 would be all of us
+    restarts = counters.restarts[role]
+    pid = await_that(counters.pids[role].read, f"{role} runs")  # 0 would be all of us
     seen, end = restarts.read(), time.monotonic() + DEADLINE_SECONDS
     os.kill(pid, signal.SIGKILL)
     while restarts.read() == seen:
@@ -70,20 +70,20 @@ def test_counts_are_what_was_sent_on_master_and_slave(pair: tuple[LocalBroker, L
     master, _slave = pair
     command = [sys.executable, "-m", "tests.harness.appender", str(master.store)]
     producers = [subprocess.Popen([*command, f"p{k}", str(EACH), str(tmp_path / f"out{k}")]) for k in range(PRODUCERS)]
-    boards = [board_of(broker) for broker in pair]
+    both = [counters_of(broker) for broker in pair]
     for goal in (200, 600, 1200):
-        await_offset(boards[0], "put_messages", goal)
-        kill(boards[0], "dispatcher")
-        kill(boards[1], "dispatcher")
-    kill(boards[0], "writer")
+        await_offset(both[0], "put_messages", goal)
+        kill(both[0], "dispatcher")
+        kill(both[1], "dispatcher")
+    kill(both[0], "writer")
     for producer in producers:
         assert producer.wait(DEADLINE_SECONDS) == 0
     answered = [json.loads(line) for k in range(PRODUCERS) for line in (tmp_path / f"out{k}").read_text().splitlines()]
     assert [told for told in answered if told.get("status") != "PUT_OK"] == []
-    end = boards[0].max_physical_offset.read()
+    end = both[0].max_physical_offset.read()
     found = []
-    for broker, board in zip(pair, boards, strict=True):
-        await_offset(board, "reput_from_offset", end)
+    for broker, counters in zip(pair, both, strict=True):
+        await_offset(counters, "reput_from_offset", end)
         found.append(stats(broker.store))
     sent = {topic: PRODUCERS * EACH // len(TOPICS) for topic in TOPICS}
     for one in found:
@@ -105,11 +105,11 @@ def test_every_kind_of_put_counts_and_refused_ones_do_not(tmp_path: Path) -> Non
         producer.send_batch("batch", [b"z"] * 50)
         producer.send("quick", b"q", wait=False)
         producer.flush()
-        board = board_of(broker)
-        waiting.publish(board.flush_errno, 5)  # as the flusher says it of a disk that failed
+        counters = counters_of(broker)
+        waiting.publish(counters.flush_errno, 5)  # as the flusher says it of a disk that failed
         with pytest.raises(MessagesRefused):
             producer.send("refused", b"x")
-        await_offset(board, "reput_from_offset", board.max_physical_offset.read())
+        await_offset(counters, "reput_from_offset", counters.max_physical_offset.read())
         found = stats(broker.store)
         assert {topic.topic: topic.messages for topic in found.topics} == {
             "one": 10, "async": 7, "batch": 50, "quick": 1
@@ -126,8 +126,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert "no put waited for an answer" in capsys.readouterr().out
         with Producer(broker.store, timeout=60.0) as producer:
             producer.send("the-topic", b"x" * 1000)
-        board = board_of(broker)
-        await_offset(board, "reput_from_offset", board.max_physical_offset.read())
+        counters = counters_of(broker)
+        await_offset(counters, "reput_from_offset", counters.max_physical_offset.read())
         assert cli.run_command(["stats", "--json", str(broker.store)]) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["topics"]["the-topic"]["messages"] == found["put_messages"] == found["latency"]["puts"] == 1

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
-from engine.figures.finding import Verdict
+from engine.monitoring.finding import Verdict
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.reading import extent
 from tests.harness.command_line import run
@@ -24,16 +24,16 @@ COMMANDS = (("status",), ("status", "--ready"), ("status", "--alive"), ("ha", "s
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker, Board]]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker, BrokerCounters]]:
     """A SYNC_MASTER without a slave."""
     with LocalBroker(tmp_path_factory.mktemp("verdict") / "m", brokerRole="SYNC_MASTER", **SMALL) as master:
-        board = Board.attach(extent.require_running(master.store).region_directory, writable=True)
-        await_that(lambda: board.metrics_port.read() > 0, "it serves metrics")
-        yield master, board
-        board.counters.close()
+        counters = BrokerCounters.attach(extent.require_running(master.store).region_directory, writable=True)
+        await_that(lambda: counters.metrics_port.read() > 0, "it serves metrics")
+        yield master, counters
+        counters.region.close()
 
 
-def told(alone: tuple[LocalBroker, Board]) -> tuple[str, list[int], list[int]]:
+def told(alone: tuple[LocalBroker, BrokerCounters]) -> tuple[str, list[int], list[int]]:
     """The verdict, the exit codes of COMMANDS, the answers of /readyz and /healthz."""
     store, port = alone[0].store, alone[1].metrics_port.read()
     answers = []
@@ -52,7 +52,9 @@ def told(alone: tuple[LocalBroker, Board]) -> tuple[str, list[int], list[int]]:
     return said["verdict"], [run(*words, store).exit_code for words in COMMANDS], answers
 
 
-def test_a_master_without_its_slave_is_degraded_and_no_probe_restarts_it(alone: tuple[LocalBroker, Board]) -> None:
+def test_a_master_without_its_slave_is_degraded_and_no_probe_restarts_it(
+    alone: tuple[LocalBroker, BrokerCounters],
+) -> None:
     assert told(alone) == ("DEGRADED", [1, 0, 0, 1], [200, 200])
     ran = run("ha", "status", alone[0].store)
     assert "NO_SLAVE" in ran.stdout, "what ends with 1 says why"
@@ -78,21 +80,21 @@ def test_tables_that_were_damaged_before_the_start_are_reported_until_their_file
 
 
 def test_a_port_that_is_not_bound_is_not_ready_and_a_role_that_was_given_up_is_dead(
-    alone: tuple[LocalBroker, Board],
+    alone: tuple[LocalBroker, BrokerCounters],
 ) -> None:
-    board = alone[1]
-    port = board.ha_listen_port.read()
+    counters = alone[1]
+    port = counters.ha_listen_port.read()
     try:
-        waiting.publish(board.ha_listen_port, 0)
+        waiting.publish(counters.ha_listen_port, 0)
         assert told(alone) == ("NOT_READY", [1, 1, 0, 1], [503, 200])
-        waiting.publish(board.given_up["flusher"], 1)
+        waiting.publish(counters.given_up["flusher"], 1)
         assert told(alone) == ("DEAD", [1, 1, 1, 1], [503, 503])
         ran = run("doctor", "--json", "--timeout", "120", alone[0].store)
         rows = [row for row in json.loads(ran.stdout)["rows"] if row["level"] == "wrong"]
         assert ran.exit_code == 1 and any("flusher" in row["what"] for row in rows)
     finally:
-        waiting.publish(board.ha_listen_port, port)
-        waiting.publish(board.given_up["flusher"], 0)
+        waiting.publish(counters.ha_listen_port, port)
+        waiting.publish(counters.given_up["flusher"], 0)
 
 
 def test_the_page_has_every_verdict_and_every_exit_code() -> None:

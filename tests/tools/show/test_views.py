@@ -18,10 +18,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from engine.board.cursors import Board
-from engine.figures.ha_status import ClientStatus, ConnectionStatus
-from engine.figures.status import ProcessStatus, Status, snapshot
+from engine.monitoring.ha_status import ClientStatus, ConnectionStatus
+from engine.monitoring.status import ProcessStatus, Status, snapshot
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tools import cli
 from tools.common.local_broker import LocalBroker
@@ -40,7 +40,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
 def test_counters_as_json(broker: LocalBroker, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run_command(["counters", "--json", str(broker.store)]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {counter.label for counter in Board.every()} <= set(found)
+    assert {counter.label for counter in BrokerCounters.every()} <= set(found)
     assert found["put_messages"] == {"kind": "tally", "owner": "writer", "value": 1}
     assert found["pid.writer"]["value"] > 0
 

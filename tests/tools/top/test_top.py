@@ -16,9 +16,9 @@ import pytest
 from rich.cells import cell_len
 from textual.pilot import Pilot
 
-from engine.board.cursors import Board
-from engine.figures.live.broker import LiveBroker
+from engine.monitoring.live.broker import LiveBroker
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.harness.conditions import SECONDS, await_that
 from tests.harness.terminal import Terminal, in_terminal, text_of
@@ -46,8 +46,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     with LocalBroker(directory / "m", **MASTER) as master:
         keys = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address}
         with LocalBroker(directory / "s", **SMALL, **keys) as slave, Producer(master.store, timeout=60.0) as producer:
-            board = board_of(master)
-            await_that(lambda: board.in_sync_slaves.read() == 1, "the slave follows")
+            counters = counters_of(master)
+            await_that(lambda: counters.in_sync_slaves.read() == 1, "the slave follows")
             where = ["--broker", f"127.0.0.1:{master.port}", "--timeout", "120"]
             lines = {"input": b"x\n" * 31, "stdout": subprocess.DEVNULL, "timeout": 600}
             words = ["send", "-t", "many", *where]  # over remoting: so it becomes a topic
@@ -55,21 +55,21 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
             for topic, count in (("few", 3), ("some", 10)):
                 producer.send_batch(topic, [b"x" * 100] * count)
             producer.send("few", b"y" * 100, timeout=120)
-            end = board.max_physical_offset.read()
-            await_that(lambda: board.ha[0].slave_ack_offset.read() >= end, "the slave has it")
-            await_that(lambda: board.reput_from_offset.read() >= end, "it is dispatched")
+            end = counters.max_physical_offset.read()
+            await_that(lambda: counters.ha[0].slave_ack_offset.read() >= end, "the slave has it")
+            await_that(lambda: counters.reput_from_offset.read() >= end, "it is dispatched")
             words = ["consume", "-g", "readers", "-t", "many", *where, "--from", "first", "--count", "5"]
             subprocess.run([*COMMAND, *words], check=True, stdout=subprocess.DEVNULL, timeout=600)
             for queue_id in range(4):
                 producer.send("many", b"behind", queue_id=queue_id, timeout=120)
-            end = board.max_physical_offset.read()
-            await_that(lambda: board.reput_from_offset.read() >= end, "that is dispatched, too")
+            end = counters.max_physical_offset.read()
+            await_that(lambda: counters.reput_from_offset.read() >= end, "that is dispatched, too")
             await_that(lambda: groups_of(master), "its offsets are in shared memory")
             yield master, slave
 
 
-def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(extent.require_running(broker.store).region_directory)
+def counters_of(broker: LocalBroker) -> BrokerCounters:
+    return BrokerCounters.attach(extent.require_running(broker.store).region_directory)
 
 
 def groups_of(broker: LocalBroker) -> list[str]:

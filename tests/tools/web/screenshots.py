@@ -20,8 +20,8 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from engine.board.cursors import Board
 from engine.producer import Producer
+from engine.shared_memory.cursors import BrokerCounters
 from ipc.module_names import named
 from store.reading.extent import require_running
 from tests.harness.browser import browser, window
@@ -113,11 +113,11 @@ def groups_of(console: ServedConsole) -> list[str]:
 
 def receiver_of(store: Path) -> int:
     """The process of a slave that receives the log."""
-    board = Board.attach(require_running(store).region_directory)
+    counters = BrokerCounters.attach(require_running(store).region_directory)
     try:
-        return board.pids["receiver"].read()
+        return counters.pids["receiver"].read()
     finally:
-        board.counters.close()
+        counters.region.close()
 
 
 def stalled(pid: int, stop: threading.Event) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.board.cursors import Board
-from engine.figures.metrics import COMMON_LABELS
+from engine.monitoring.metrics import COMMON_LABELS
+from engine.shared_memory.cursors import BrokerCounters
 from ipc.module_names import named
 from store.compat import NEWEST
 from store.reading import extent
@@ -37,8 +37,8 @@ NOT_LABELS = {*COMMON_LABELS, "le", "otel_metric_overflow"}
 
 def families(store: Path) -> list[Metric]:
     """Return what the broker that runs there exports now."""
-    board = Board.attach(extent.require_running(store).region_directory)
-    port = _once(board.metrics_port.read)
+    counters = BrokerCounters.attach(extent.require_running(store).region_directory)
+    port = _once(counters.metrics_port.read)
     own = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy has this host's figures
     with own.open(f"http://127.0.0.1:{port}/metrics", timeout=SECONDS) as answer:
         return list(text_string_to_metric_families(answer.read().decode()))

@@ -6,10 +6,10 @@ import inspect
 import re
 from collections.abc import Iterable
 
-from engine.board import live_settings
 from engine.settings import client_keys, keys, name_server_keys
 from engine.settings.key import Key
 from engine.settings.unused_keys import UNUSED
+from engine.shared_memory import live_settings
 from tools.dev.docs.tables import code, table
 
 HEAD = """# Keys

@@ -10,7 +10,7 @@ from store.compat import NEWEST, OLDEST
 from tools.dev.docs.places import ROOT
 from tools.dev.docs.tables import code, table
 
-BROKER = ("engine/protocol/broker", "engine/protocol/clients", "engine/remoting/desks", "engine/remoting/sockets")
+BROKER = ("engine/protocol/broker", "engine/protocol/clients", "engine/remoting/processors", "engine/remoting/sockets")
 FRONT = ("engine/front/sends/sends.py", "engine/front/pulls/pulls.py")
 NAME_SERVER = ("engine/protocol/naming",)
 DECIDED_ELSEWHERE = {  # by a comparison, not in a table

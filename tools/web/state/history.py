@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.figures.ha_status import ha_status
+from engine.monitoring.ha_status import ha_status
 from ipc.clock import wall_ms
 from tools.show.clients import overview
 from tools.web.state.asked import Watched

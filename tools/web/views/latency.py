@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.board.latencies import Latencies, latencies_of, lowest_of, sum_of_rings
-from engine.board.put_samples import read_samples
-from engine.figures.store_stats import LatencyStats, latency_stats, stats
+from engine.monitoring.store_stats import LatencyStats, latency_stats, stats
 from engine.protocol.store.put_rates import Sample
+from engine.shared_memory.latencies import Latencies, latencies_of, lowest_of, sum_of_rings
+from engine.shared_memory.put_samples import read_samples
 from ipc.clock import monotonic_ms, wall_ms
 from store.reading import extent
 from tools.web.state.asked import Asked

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from engine.board.cursors import ROLES, SENDERS, Board, HaConnectionCursors
-from engine.figures import ha_status
-from engine.figures.ha_status import ConnectionStatus, HaStatus
-from engine.figures.store_stats import stats
+from engine.monitoring import ha_status
+from engine.monitoring.ha_status import ConnectionStatus, HaStatus
+from engine.monitoring.store_stats import stats
+from engine.shared_memory.cursors import ROLES, SENDERS, BrokerCounters, HaConnectionCursors
 from ipc.clock import monotonic_ms, wall_ms
 from store.reading import extent
 from store.reading.log_reader import open_log
@@ -20,7 +20,7 @@ STAGES = (
     "min_physical_offset",
 )  # fmt: skip
 OF_REPLICAS = ("next_transfer_offset", "slave_ack_offset", "held_offset", "flushed_offset")
-COUNTERS = {one.label: one for one in Board.plain()}
+COUNTERS = {one.label: one for one in BrokerCounters.plain()}
 REPLICA_COUNTERS = {one.label.removeprefix("ha.0."): one for one in HaConnectionCursors.declared(0)}
 
 
@@ -54,9 +54,9 @@ def _at_rest(watched: Watched) -> Json:
 
 
 def _of_broker(running: extent.Running, watched: Watched) -> Json:
-    board = Board.attach(running.region_directory)
+    counters = BrokerCounters.attach(running.region_directory)
     try:
-        replication = ha_status.of_running(running, board, str(watched.path))
+        replication = ha_status.of_running(running, counters, str(watched.path))
         return {
             "broker": replication.broker_name,
             "brokerId": running.settings.get("brokerId"),
@@ -70,15 +70,15 @@ def _of_broker(running: extent.Running, watched: Watched) -> Json:
             "problems": _short(replication.problems, watched),
             "inSyncSlaves": replication.in_sync_slaves,
             "replicasNeeded": replication.replicas_needed,
-            "cursors": _cursors(board, replication.role),
-            "replicas": [_replica(board, one) for one in replication.replicas],
+            "cursors": _cursors(counters, replication.role),
+            "replicas": [_replica(counters, one) for one in replication.replicas],
             "gone": [asdict(one) for one in replication.gone],
             "client": _client(replication),
-            "processes": _processes(board, running.pid),
+            "processes": _processes(counters, running.pid),
             **_puts(watched),
         }
     finally:
-        board.counters.close()
+        counters.region.close()
 
 
 def _short(problems: list[str], watched: Watched) -> list[str]:
@@ -86,10 +86,10 @@ def _short(problems: list[str], watched: Watched) -> list[str]:
     return [line.replace(str(watched.path), watched.label) for line in problems]
 
 
-def _cursors(board: Board, role: str) -> list[Json]:
-    end = board.max_physical_offset.read()
+def _cursors(counters: BrokerCounters, role: str) -> list[Json]:
+    end = counters.max_physical_offset.read()
     labels = [label for label in STAGES if role != "SLAVE" or label != "confirm_offset"]  # a slave confirms nothing
-    return [_cursor(label, board.counters.cursor(label).read(), end, role) for label in labels]
+    return [_cursor(label, counters.region.cursor(label).read(), end, role) for label in labels]
 
 
 def _cursor(label: str, offset: int, end: int, role: str) -> Json:
@@ -102,8 +102,8 @@ def _cursor(label: str, offset: int, end: int, role: str) -> Json:
     }  # fmt: skip
 
 
-def _replica(board: Board, one: ConnectionStatus) -> Json:
-    words, end = board.ha[one.slot], board.max_physical_offset.read()
+def _replica(counters: BrokerCounters, one: ConnectionStatus) -> Json:
+    words, end = counters.ha[one.slot], counters.max_physical_offset.read()
     offsets = {name: getattr(words, name).read() for name in OF_REPLICAS}
     cursors = [
         {
@@ -124,18 +124,18 @@ def _client(replication: HaStatus) -> Json | None:
     return None if replication.client is None else asdict(replication.client)
 
 
-def _processes(board: Board, supervisor: int) -> list[Json]:
+def _processes(counters: BrokerCounters, supervisor: int) -> list[Json]:
     now_ms, rows = monotonic_ms(), [{"role": "supervisor", "pid": supervisor, "restarts": 0, "silentMs": None}]
     for role in (*ROLES, *SENDERS):
-        pid, given_up = board.pids[role].read(), role in board.given_up and board.given_up[role].read()
+        pid, given_up = counters.pids[role].read(), role in counters.given_up and counters.given_up[role].read()
         if pid <= 0 and not given_up:
             continue
-        beat_ms = board.heartbeats[role].read() if role in board.heartbeats else 0
+        beat_ms = counters.heartbeats[role].read() if role in counters.heartbeats else 0
         rows.append(
             {
                 "role": role,
                 "pid": pid,
-                "restarts": board.restarts[role].read() if role in board.restarts else 0,
+                "restarts": counters.restarts[role].read() if role in counters.restarts else 0,
                 "silentMs": max(0, now_ms - beat_ms) if beat_ms else None,
                 "givenUp": bool(given_up),
             }

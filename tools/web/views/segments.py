@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.board.cursors import Board
-from engine.board.live_settings import retention
 from engine.protocol.store.retention import HOUR_MS
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.live_settings import retention
 from ipc.clock import wall_ms
 from store.files.directory import store_directory
 from store.files.segment_files import stated_files
@@ -65,13 +65,13 @@ def _victim(store: Watched, picture: Json, first: int | None, count: int) -> Jso
 
 def _rules(running: extent.Running, modified_ms: int) -> Json:
     """Return the retention rules of a running broker."""
-    board = Board.attach(running.region_directory)
+    counters = BrokerCounters.attach(running.region_directory)
     try:
-        wanted = retention(board)
+        wanted = retention(counters)
         return {
             "reservedHours": wanted.reserved_hours, "oldEnoughMs": modified_ms + wanted.reserved_hours * HOUR_MS,
-            "deleteWhenHours": sorted(wanted.delete_when_hours), "diskUsedPercent": board.disk_used_percent.read(),
-            "diskMaxUsedPercent": wanted.max_used_percent, "deletedSegments": board.deleted_segments.read(),
+            "deleteWhenHours": sorted(wanted.delete_when_hours), "diskUsedPercent": counters.disk_used_percent.read(),
+            "diskMaxUsedPercent": wanted.max_used_percent, "deletedSegments": counters.deleted_segments.read(),
         }  # fmt: skip
     finally:
-        board.counters.close()
+        counters.region.close()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.board.topic_table import TopicTable
+from engine.shared_memory.topic_table import TopicTable
 from store import names
 from store.compat import QueueRules, line_of
 from store.errors import StoreError

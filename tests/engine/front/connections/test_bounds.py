@@ -130,7 +130,7 @@ def test_a_client_that_asks_for_much_and_reads_gets_all_answers_in_order(shop: S
 
 
 def test_thousands_of_pulls_that_wake_at_once_are_answered_to_who_reads(shop: Shop) -> None:
-    count, held = 600, shop.board.fronts[0].pulls_held
+    count, held = 600, shop.counters.fronts[0].pulls_held
     greedy = FrontClient(shop.port)
     greedy.send(*(pull(0, opaque=number, sysFlag=HOLDS) for number in range(count)))
     await_that(lambda: held.read() == count, "they are held")
@@ -212,9 +212,9 @@ def test_what_a_held_pull_keeps_is_its_fields_and_these_are_bounded(shop: Shop) 
 
 
 def test_pulls_whose_group_is_asked_for_are_bounded(shop: Shop) -> None:
-    shop.desk.answers_questions = False
+    shop.clients.answers_questions = False
     many = {f"x{n}": "y" * 900 for n in range(1000)}
-    shop.desk.answer_question = lambda _what, _fields: None  # type: ignore[method-assign]
+    shop.clients.answer_question = lambda _what, _fields: None  # type: ignore[method-assign]
     pulls = pulls_of(shop)
     shop.client.send(*(pull(0, opaque=n, consumerGroup=f"new{n}", **many) for n in range(50)))
     refused = [shop.client.take() for _ in range(3)]
@@ -317,14 +317,14 @@ def test_a_front_that_missed_a_part_of_a_table_gets_the_whole_table(
     monkeypatch.setattr(exchange, "KEPT_BYTES_MAX", 1 << 20)
     exchange.create(region_dir, 1)
     bells = Bells.make(1)
-    desk = PlayedClients({"topics": {"all": {}}})
-    links = FrontLinks(desk._loop, region_dir, 1, bells, desk)
+    clients = PlayedClients({"topics": {"all": {}}})
+    links = FrontLinks(clients._loop, region_dir, 1, bells, clients)
     links.begin()
     front = Pipe(region_dir, 0, is_front=True, bells=bells)
     for number in range(80):
-        desk.tables["topics"] = {f"t{number}": {"text": "x" * 100_000}}
-        links.note("topics", list(desk.tables["topics"]))
-    desk.tables["topics"] = {"all": {}}
+        clients.tables["topics"] = {f"t{number}": {"text": "x" * 100_000}}
+        links.note("topics", list(clients.tables["topics"]))
+    clients.tables["topics"] = {"all": {}}
     assert links._untold == {0}
     told = []
     while links._untold or front.has_more:
@@ -333,5 +333,5 @@ def test_a_front_that_missed_a_part_of_a_table_gets_the_whole_table(
     assert len(told) < 80 and told[-1]["whole"] and told[-1]["entries"] == {"all": {}}
     front.close()
     links.close()
-    desk._loop.close()
+    clients._loop.close()
     bells.close()

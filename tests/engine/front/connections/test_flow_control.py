@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 
-from engine.board import live_settings
-from engine.board.cursors import Board, BrokerState
-from engine.board.queue_ends import QueueEnds
 from engine.front.connections.near_wait import NearWait
 from engine.front.frames.send_words import BlockWord
 from engine.front.front import Front
@@ -27,6 +24,9 @@ from engine.protocol.sending import answers
 from engine.protocol.store.retention import DiskState
 from engine.remoting.links import exchange
 from engine.settings.config import from_mapping
+from engine.shared_memory import live_settings
+from engine.shared_memory.cursors import BrokerCounters, BrokerState
+from engine.shared_memory.queue_ends import QueueEnds
 from ipc import waiting
 from ipc.compiled.atomics import Followed
 from tests.harness import played_clients, served_front
@@ -53,9 +53,9 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(puts, "SLOT_LIMIT_MS", FOR_EVER_MS)
 
 
-def send(opaque: int = 1, body: bytes = b"x", *, queue_id: int = 0, usual: bool = True) -> RemotingCommand:
-    """A send; `usual`: one that compiled code may take."""
-    said = UNIQUE if usual else f"{UNIQUE}\x02clé\x01é"
+def send(opaque: int = 1, body: bytes = b"x", *, queue_id: int = 0, fast: bool = True) -> RemotingCommand:
+    """A send; `fast`: one that compiled code may take."""
+    said = UNIQUE if fast else f"{UNIQUE}\x02clé\x01é"
     fields = {
         "a": "g", "b": TOPIC, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1", "h": "0", "i": said,
     }  # fmt: skip
@@ -80,9 +80,9 @@ class Bed:
                 **settings,
             }
         )
-        self.board = Board.create(directory / "counters")
-        waiting.publish(self.board.broker_state, BrokerState.RUNNING)
-        live_settings.publish(self.board, self.config)
+        self.counters = BrokerCounters.create(directory / "counters")
+        waiting.publish(self.counters.broker_state, BrokerState.RUNNING)
+        live_settings.publish(self.counters, self.config)
         QueueEnds.create(directory, {})
         exchange.create(directory, 1)
         self.bells = exchange.Bells.make(1)
@@ -90,9 +90,9 @@ class Bed:
 
     @contextmanager
     def served(self) -> Iterator[Bed]:
-        with served_front.served(self.config, self.board, self.bells) as front:
+        with served_front.served(self.config, self.counters, self.bells) as front:
             self.front = front
-            self.writer = PlayedWriter(pipeline_of(front), self.board, RING_BYTES)
+            self.writer = PlayedWriter(pipeline_of(front), self.counters, RING_BYTES)
             writing = threading.Thread(target=self._write, name="writer", daemon=True)
             writing.start()
             try:
@@ -141,7 +141,7 @@ class Bed:
     @property
     def under_way(self) -> int:
         """Sends without an answer, as anybody sees them."""
-        return self.board.fronts[0].sends_in_flight.read()
+        return self.counters.fronts[0].sends_in_flight.read()
 
     def sends_again(self, *clients: FrontClient) -> None:
         """The writer works: what is under way is stored, and what is sent then, too."""
@@ -164,7 +164,7 @@ def sends_of(front: Front) -> Any:
 
 
 def pipeline_of(front: Front) -> Any:
-    return sends_of(front).desk.puts.pipeline
+    return sends_of(front).processor.puts.pipeline
 
 
 @contextmanager
@@ -190,11 +190,11 @@ def test_before_a_front_knows_its_topics_it_rejects_and_then_goes_on(region_dir:
 @pytest.mark.parametrize("rings_from", [0, 1 << 30])
 def test_the_writer_is_rung_for_when_what_came_is_read_if_not_before(region_dir: Path, rings_from: int) -> None:
     with opened(region_dir) as bed:
-        client, bell = bed.begin(), bed.board.writer_bell
+        client, bell = bed.begin(), bed.counters.writer_bell
         sends = sends_of(bed.front)
-        bed.board.counters.words[bell.index + Followed.WAITERS] = 1
+        bed.counters.region.words[bell.index + Followed.WAITERS] = 1
         for n in range(3):
-            sends.desk.compiled.kernels.block[BlockWord.RINGS_FROM], before = rings_from, bell.read()
+            sends.processor.compiled.kernels.block[BlockWord.RINGS_FROM], before = rings_from, bell.read()
             client.send(send(n))
             await_that(lambda n=n: bed.under_way == n + 1, "it is under way")  # type: ignore[misc]
             await_that(lambda before=before: bell.read() == before + 1, "the writer is rung for")  # type: ignore[misc]
@@ -215,45 +215,45 @@ def test_one_connection_that_sends_again_and_again_is_waited_for_as_one_alone(
     with opened(region_dir) as bed:
         one, other = bed.begin(), FrontClient(bed.port)
         bed.works.set()
-        for client, usual, goal in ((one, True, True), (other, True, False), (one, True, False), (one, False, False)):
+        for client, fast, goal in ((one, True, True), (other, True, False), (one, True, False), (one, False, False)):
             for n in range(2 * ALONE_FROM if goal else 1):
-                assert bed.exchange(client, send(n, usual=usual)).code == ResponseCode.SUCCESS
+                assert bed.exchange(client, send(n, fast=fast)).code == ResponseCode.SUCCESS
             assert waits[-1] is goal
         bed.sends_again(one, other)
 
 
-@pytest.mark.parametrize("usual", [(True, True), (False, False), (True, False), (False, True)])
-def test_one_connection_has_half_of_all_that_may_be_under_way(region_dir: Path, usual: tuple[bool, bool]) -> None:
+@pytest.mark.parametrize("fast", [(True, True), (False, False), (True, False), (False, True)])
+def test_one_connection_has_half_of_all_that_may_be_under_way(region_dir: Path, fast: tuple[bool, bool]) -> None:
     with opened(region_dir) as bed:
         greedy, other = bed.begin(), FrontClient(bed.port)
         half = CAPACITY // 2
-        greedy.send(*(send(n, usual=usual[n % 2]) for n in range(half)))
+        greedy.send(*(send(n, fast=fast[n % 2]) for n in range(half)))
         await_that(lambda: bed.under_way == half, "they are under way")
         for n in range(4):  # in either way, and as often as it likes
-            assert refused(bed.exchange(greedy, send(100 + n, usual=usual[n % 2])), answers.OVERLOADED)
-        other.send(*(send(n, usual=usual[n % 2]) for n in range(half)))
+            assert refused(bed.exchange(greedy, send(100 + n, fast=fast[n % 2])), answers.OVERLOADED)
+        other.send(*(send(n, fast=fast[n % 2]) for n in range(half)))
         await_that(lambda: bed.under_way == CAPACITY, "another one's are taken meanwhile")
         third = FrontClient(bed.port)
         assert refused(bed.exchange(third, send()), answers.OVERLOADED), "and no more of anybody's"
-        assert bed.board.fronts[0].sends_refused.read() == 5
+        assert bed.counters.fronts[0].sends_refused.read() == 5
         bed.sends_again(greedy, other, third)
 
 
-@pytest.mark.parametrize("usual", [True, False])
-def test_bytes_under_way_are_bounded_headers_among_them(region_dir: Path, usual: bool) -> None:
+@pytest.mark.parametrize("fast", [True, False])
+def test_bytes_under_way_are_bounded_headers_among_them(region_dir: Path, fast: bool) -> None:
     limits = {"sendBytesInFlightMax": 1 << 20, "sendThreadPoolQueueCapacity": 1000}
     with opened(region_dir, **limits) as bed:
         greedy, other = bed.begin(), FrontClient(bed.port)
         body = bytes(100_000)
-        greedy.send(*(send(n, body, usual=usual) for n in range(5)))
+        greedy.send(*(send(n, body, fast=fast) for n in range(5)))
         await_that(lambda: bed.under_way == 5, "they are under way")
-        assert refused(bed.exchange(greedy, send(9, body, usual=usual)), answers.OVERLOADED)
-        other.send(*(send(n, body, usual=usual) for n in range(4)))
+        assert refused(bed.exchange(greedy, send(9, body, fast=fast)), answers.OVERLOADED)
+        other.send(*(send(n, body, fast=fast) for n in range(4)))
         await_that(lambda: bed.under_way == 9, "another one's are taken meanwhile")
-        bytes_in_flight = bed.board.fronts[0].bytes_in_flight  # said a word later in the same turn
+        bytes_in_flight = bed.counters.fronts[0].bytes_in_flight  # said a word later in the same turn
         await_that(lambda: bytes_in_flight.read() > 9 * len(body), "their bytes, too")
         third = FrontClient(bed.port)
-        third.send(*(send(n, body, usual=usual) for n in range(5)))
+        third.send(*(send(n, body, fast=fast) for n in range(5)))
         assert refused(third.take(), answers.OVERLOADED)
         bed.sends_again(greedy, other, third)
 
@@ -278,7 +278,7 @@ def test_what_waits_for_its_new_queue_waits_behind_nobody_and_has_more_time(
     with opened(region_dir, waitTimeMillsInSendQueue=WITHIN_A_TURN_MS) as bed:
         client = FrontClient(bed.port)
         client.send(send(1), send(2))
-        await_that(lambda: bed.board.fronts[0].send_wait_ms.read() > 300, "they wait, some turns long")
+        await_that(lambda: bed.counters.fronts[0].send_wait_ms.read() > 300, "they wait, some turns long")
         bed.works.set()
         assert [client.take().code for _ in range(2)] == [ResponseCode.SUCCESS] * 2
 
@@ -288,7 +288,7 @@ def test_without_fast_failure_nothing_is_taken_back(region_dir: Path) -> None:
     with opened(region_dir, **settings) as bed:
         client = FrontClient(bed.port)
         client.send(send(1), send(2))
-        await_that(lambda: bed.board.fronts[0].send_wait_ms.read() > 300, "they wait, some turns long")
+        await_that(lambda: bed.counters.fronts[0].send_wait_ms.read() > 300, "they wait, some turns long")
         bed.works.set()
         assert [client.take().code for _ in range(2)] == [ResponseCode.SUCCESS] * 2
 
@@ -302,8 +302,8 @@ def test_a_log_that_takes_nothing_rejects_and_gives_back_what_waits(region_dir: 
         bed.front._tables.topics[TOPIC]["writeQueueNums"] = bed.front._tables.topics[TOPIC]["readQueueNums"] = 16
         client.send(send(3, queue_id=9))  # parked: its queue has no slot
         await_that(lambda: pipeline_of(bed.front).parked_puts == 1, "it is parked, and the writer rests since before")
-        desk = sends_of(bed.front).desk
-        desk.config = replace(desk.config, page_cache_busy_timeout_ms=300)
+        processor = sends_of(bed.front).processor
+        processor.config = replace(processor.config, page_cache_busy_timeout_ms=300)
         answer = client.take()
         assert answer.opaque == 3 and refused(answer, answers.STORE_BUSY), answer
         assert refused(bed.exchange(other, send(4)), answers.REJECTED)
@@ -331,7 +331,7 @@ def test_a_put_that_the_writer_does_not_take_ends_as_unknown(region_dir: Path, m
     with opened(region_dir) as bed:
         client = bed.begin()
         monkeypatch.setattr(pipeline_of(bed.front), "_patience_ms", 200)
-        client.send(send(1), send(2, usual=False))
+        client.send(send(1), send(2, fast=False))
         said = [client.take() for _ in range(2)]
         assert {answer.opaque for answer in said} == {1, 2}
         assert {(answer.code, answer.remark) for answer in said} == {(ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR")}
@@ -340,20 +340,20 @@ def test_a_put_that_the_writer_does_not_take_ends_as_unknown(region_dir: Path, m
         bed.sends_again(client)
 
 
-@pytest.mark.parametrize("usual", [True, False])
-def test_a_full_disk_refuses_sends_alone_and_takes_them_again(region_dir: Path, usual: bool) -> None:
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_full_disk_refuses_sends_alone_and_takes_them_again(region_dir: Path, fast: bool) -> None:
     with opened(region_dir) as bed:
         client = bed.begin()
-        client.send(send(1, usual=usual))
+        client.send(send(1, fast=fast))
         await_that(lambda: bed.under_way == 1, "it is under way")
-        waiting.note(bed.board.disk_used_percent, 97)
-        waiting.note(bed.board.disk_state, int(DiskState.READ_ONLY))
-        answer = bed.exchange(client, send(2, usual=usual))
+        waiting.note(bed.counters.disk_used_percent, 97)
+        waiting.note(bed.counters.disk_state, int(DiskState.READ_ONLY))
+        answer = bed.exchange(client, send(2, fast=fast))
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE and "CL:  0.97" in str(answer.remark)
         assert client.ask(777, b"still").body == b"still"
         bed.works.set()
         assert (client.take().opaque, len(bed.writer.taken)) == (1, QUEUES + 1), "what was under way is stored"
-        waiting.note(bed.board.disk_state, 0)
+        waiting.note(bed.counters.disk_state, 0)
         bed.sends_again(client)
 
 
@@ -362,20 +362,21 @@ def test_a_client_that_hangs_up_with_sends_under_way_leaves_nothing_behind(regio
         well = bed.begin()
         for _turn in range(20):
             gone = FrontClient(bed.port)
-            gone.send(*(send(n, usual=bool(n % 2)) for n in range(CAPACITY // 2)))
+            gone.send(*(send(n, fast=bool(n % 2)) for n in range(CAPACITY // 2)))
             await_that(lambda: bed.under_way, "something of it is under way")
             gone.sock.close()
             bed.works.set()
             await_that(lambda: bed.under_way == 0, "all is done")
             bed.rest()
-        desk, pipeline = sends_of(bed.front).desk, pipeline_of(bed.front)
+        processor, pipeline = sends_of(bed.front).processor, pipeline_of(bed.front)
         await_that(
-            lambda: not (desk._of_peer or desk._tasks or desk._bytes or pipeline.puts or pipeline.bytes), "nothing left"
+            lambda: not (processor._of_peer or processor._tasks or processor._bytes or pipeline.puts or pipeline.bytes),
+            "nothing left",
         )
         bed.sends_again(well)
 
 
-@pytest.mark.parametrize("usual", [True, False])
+@pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize(
     ("number", "code"),
     [
@@ -385,11 +386,11 @@ def test_a_client_that_hangs_up_with_sends_under_way_leaves_nothing_behind(regio
     ],
 )
 def test_a_record_that_the_log_refuses_fails_only_its_sender(
-    region_dir: Path, number: int, code: int, usual: bool
+    region_dir: Path, number: int, code: int, fast: bool
 ) -> None:
     with opened(region_dir) as bed:
         client = bed.begin()
-        client.send(send(1, usual=usual))
+        client.send(send(1, fast=fast))
         await_that(lambda: bed.under_way == 1, "it is under way")
         bed.writer.take(1, refusing=number)
         answer = client.take()

@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import pytest
 
-from engine.board import live_settings
-from engine.board.cursors import Board, Serving
-from engine.board.queue_ends import QueueEnds
 from engine.front.connections import reception
 from engine.front.front import Front
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand, Serialize, encode
 from engine.remoting.links import exchange
 from engine.settings.config import from_mapping
+from engine.shared_memory import live_settings
+from engine.shared_memory.cursors import BrokerCounters, Serving
+from engine.shared_memory.queue_ends import QueueEnds
 from tests.harness import played_clients, served_front
 from tests.harness.conditions import await_that
 from tests.harness.front_client import FrontClient as Client
@@ -41,16 +41,16 @@ class Stage(NamedTuple):
     """A front's surroundings."""
 
     directory: Path
-    board: Board
+    counters: BrokerCounters
     bells: exchange.Bells
     front: Front
     port: int
 
     @contextmanager
     def clients(self) -> Iterator[PlayedClients]:
-        with played_clients.played(self.directory, self.bells, TABLES) as desk:
+        with played_clients.played(self.directory, self.bells, TABLES) as clients:
             await_that(lambda: self.front._tables.is_complete, "the tables were told")
-            yield desk
+            yield clients
 
 
 @contextmanager
@@ -64,13 +64,13 @@ def staged(directory: Path, **settings: object) -> Iterator[Stage]:
             **settings,
         }
     )
-    board = Board.create(directory / "counters")
+    counters = BrokerCounters.create(directory / "counters")
     QueueEnds.create(directory, {})
-    live_settings.publish(board, config)
+    live_settings.publish(counters, config)
     exchange.create(directory, config.front_processes)
     bells = exchange.Bells.make(config.front_processes)
-    with served_front.served(config, board, bells) as front:
-        yield Stage(directory, board, bells, front, port)
+    with served_front.served(config, counters, bells) as front:
+        yield Stage(directory, counters, bells, front, port)
     bells.close()
 
 
@@ -81,7 +81,7 @@ def stage(region_dir: Path) -> Iterator[Stage]:
 
 
 def test_what_a_front_does_not_serve_is_handed_on_and_answered(stage: Stage) -> None:
-    with stage.clients() as desk:
+    with stage.clients() as clients:
         for port in (stage.port, stage.port - 2):
             client = Client(port)
             requests = [
@@ -95,7 +95,7 @@ def test_what_a_front_does_not_serve_is_handed_on_and_answered(stage: Stage) -> 
                 assert (answer.opaque, bytes(answer.body)) == (request.opaque, request.body)
         client.send(RemotingCommand(UNKNOWN, 5, flag=2))
         assert client.ask(UNKNOWN).opaque == 1, "a oneway request has no answer"
-        assert len({channel for channel, _request in desk.requests}) == 2
+        assert len({channel for channel, _request in clients.requests}) == 2
 
 
 def test_frames_cut_anywhere_and_frames_of_any_size(stage: Stage) -> None:
@@ -109,25 +109,27 @@ def test_frames_cut_anywhere_and_frames_of_any_size(stage: Stage) -> None:
 
 
 def test_a_push_reaches_its_channel_and_a_client_that_is_asked_answers(stage: Stage) -> None:
-    with stage.clients() as desk:
+    with stage.clients() as clients:
         client = Client(stage.port)
         channel = int(client.ask(UNKNOWN).remark or "")
-        desk.do(lambda links: links.send(channel, RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 9, flag=2)))
+        clients.do(
+            lambda links: links.send(channel, RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 9, flag=2))
+        )
         assert client.take().code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
         asked = RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO)
 
         async def ask() -> RemotingCommand:
-            assert desk.links is not None
-            answer: RemotingCommand = await desk.links.ask(channel, asked, SECONDS)
+            assert clients.links is not None
+            answer: RemotingCommand = await clients.links.ask(channel, asked, SECONDS)
             return answer
 
-        waiting = desk.begin(ask())
+        waiting = clients.begin(ask())
         question = client.take()
         client.send(question.answer(0, "here I am", version=407))
         assert waiting.result(SECONDS).remark == "here I am"
-        desk.do(lambda links: links.hang_up(channel))
+        clients.do(lambda links: links.hang_up(channel))
         assert client.is_hung_up()
-        await_that(lambda: desk.gone == [channel], "it is known to be gone")
+        await_that(lambda: clients.gone == [channel], "it is known to be gone")
 
 
 def test_a_new_clients_role_hears_of_all_clients_and_their_last_heartbeats(stage: Stage) -> None:
@@ -136,32 +138,32 @@ def test_a_new_clients_role_hears_of_all_clients_and_their_last_heartbeats(stage
         for number in range(3):
             client.ask(RequestCode.HEART_BEAT, json.dumps({"clientID": f"c{number}"}).encode())
         silent.ask(UNKNOWN)
-    with stage.clients() as desk:
-        await_that(lambda: desk.replays, "the heartbeat comes again")
-        ((_channel, beat),) = desk.replays
+    with stage.clients() as clients:
+        await_that(lambda: clients.replays, "the heartbeat comes again")
+        ((_channel, beat),) = clients.replays
         assert json.loads(bytes(beat.body)) == {"clientID": "c2"}
-        await_that(lambda: len(desk.do(lambda links: links.channels)) == 2, "both are told")
+        await_that(lambda: len(clients.do(lambda links: links.channels)) == 2, "both are told")
         assert client.ask(UNKNOWN, b"goes on").body == b"goes on"
         client.ask(RequestCode.UNREGISTER_CLIENT)
-    with stage.clients() as desk:
+    with stage.clients() as clients:
         assert silent.ask(UNKNOWN).code == 0
-        await_that(lambda: len(desk.replays) == 2, "both come again")
-        said = [request.code for _channel, request in desk.replays]
+        await_that(lambda: len(clients.replays) == 2, "both come again")
+        said = [request.code for _channel, request in clients.replays]
         assert said == [RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT], "its goodbye comes after it"
 
 
 def test_what_is_asked_while_nobody_answers_is_answered_by_the_next(stage: Stage) -> None:
     answers: list[object] = []
-    with stage.clients() as desk:
-        desk.answers_questions = False
+    with stage.clients() as clients:
+        clients.answers_questions = False
         stage.front._loop.call_soon_threadsafe(lambda: stage.front._relay.ask("what", {"x": 1}, answers.append))
-        await_that(lambda: desk.questions, "it is asked")
-    with stage.clients() as desk:
+        await_that(lambda: clients.questions, "it is asked")
+    with stage.clients() as clients:
         await_that(lambda: answers == [{"x": 1}], "it is asked again, and answered")
 
 
 def test_a_front_says_when_both_ports_serve_and_when_it_knows_topics(stage: Stage) -> None:
-    serving = stage.board.fronts[0].serving
+    serving = stage.counters.fronts[0].serving
     assert serving.read() == Serving.PORTS
     for port in (stage.port, stage.port - 2):
         Client(port)
@@ -179,35 +181,35 @@ def test_requests_wait_for_a_clients_role_that_is_not_there(stage: Stage) -> Non
 
 def test_a_heartbeat_that_nobody_takes_is_refused_in_time(region_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with staged(region_dir, waitTimeMillsInHeartbeatQueue=2000) as stage:
-        with stage.clients() as desk, monkeypatch.context() as patient:
+        with stage.clients() as clients, monkeypatch.context() as patient:
             patient.setattr(stage.front._relay._late, "_limit_ms", SECONDS * 1000)  # one that is taken, however late
             client = Client(stage.port)
             taken = client.ask(RequestCode.HEART_BEAT, b"{}")
-            assert taken.code == 0 and len(desk.requests) == 1
+            assert taken.code == 0 and len(clients.requests) == 1
         client.send(*(RemotingCommand(RequestCode.HEART_BEAT, number, body=b"{}") for number in (7, 8)))
         for number in (7, 8):
             refused = client.take()
             assert (refused.opaque, refused.code) == (number, ResponseCode.SYSTEM_BUSY)
             assert (refused.remark or "").startswith("[TIMEOUT_CLEAN_QUEUE]")
-        with stage.clients() as desk:
-            await_that(lambda: len(desk.requests) == 2, "they are heard all the same")
+        with stage.clients() as clients:
+            await_that(lambda: len(clients.requests) == 2, "they are heard all the same")
             assert client.take().opaque == 7
 
 
 def test_a_front_that_begins_again_has_no_channels(stage: Stage) -> None:
-    with stage.clients() as desk:
+    with stage.clients() as clients:
         channel = int(Client(stage.port).ask(UNKNOWN).remark or "")
         pipe = stage.front._relay._pipe  # its own thread writes into it
         stage.front._loop.call_soon_threadsafe(pipe.send, exchange.Kind.HELLO, 0)  # what a successor says first
-        await_that(lambda: desk.gone == [channel], "its connections went with it")
+        await_that(lambda: clients.gone == [channel], "its connections went with it")
 
 
 def test_tables_follow_what_is_said_of_them(stage: Stage) -> None:
     tables, seen = stage.front._tables, []
     tables.follow(lambda table, name: seen.append((table, name)))
-    with stage.clients() as desk:
+    with stage.clients() as clients:
         assert tables.topics == TABLES["topics"] and tables.groups == TABLES["groups"]
-        desk.note("topics", {"a": None, "b": {"topicName": "b"}})
+        clients.note("topics", {"a": None, "b": {"topicName": "b"}})
         await_that(lambda: ("topics", "b") in seen, "it is told")  # who follows hears of it after it is in the table
         assert tables.topics == {"b": {"topicName": "b"}} and ("topics", "a") in seen and ("topics", None) in seen
 
@@ -263,11 +265,11 @@ def test_several_fronts_share_a_port(region_dir: Path) -> None:
     with staged(region_dir, frontProcesses=2) as stage:
         config = stage.front._config
         with (
-            served_front.served(config, stage.board, stage.bells, 1) as other,
-            played_clients.played(region_dir, stage.bells, TABLES, fronts=2) as desk,
+            served_front.served(config, stage.counters, stage.bells, 1) as other,
+            played_clients.played(region_dir, stage.bells, TABLES, fronts=2) as role,
         ):
             await_that(lambda: other._reception.ports, "it listens, too")
             clients = [Client(stage.port) for _ in range(64)]
             channels = {int(client.ask(UNKNOWN).remark or "") for client in clients}
             assert len(channels) == 64 and {exchange.front_of(one)[0] for one in channels} == {0, 1}
-            assert len(desk.do(lambda links: links.channels)) == 64
+            assert len(role.do(lambda links: links.channels)) == 64

@@ -1,4 +1,4 @@
-"""What the ring's latencies say of usual sends, of which nothing is counted one by one."""
+"""What the ring's latencies say of fast sends, of which nothing is counted one by one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.board.latencies import BLOCK_WORDS, record
-from engine.figures.counted import COMMITTED, KEPT, RPC
 from engine.front.connections.front_counts import FrontCounts
+from engine.monitoring.counted import COMMITTED, KEPT, RPC
+from engine.shared_memory.latencies import BLOCK_WORDS, record
 
 BOUNDS, NOW_NS = KEPT[RPC].bounds, 10**12
 
@@ -34,22 +34,22 @@ def test_compiled_sends_are_what_the_ring_has_and_nobody_counted(monkeypatch: py
     said, ring, draw = Said(), np.zeros(BLOCK_WORDS, np.int64), random.Random(3)
     counts = FrontCounts(said)  # type: ignore[arg-type]
     record(ring, 0, 500)
-    counts.usual(ring, 0)
-    usual = [draw.choice((0, 1, 2, 4, 6, 60, 700)) for _ in range(200)]
-    for number, took_ms in enumerate(usual):
+    counts.fast_sends(ring, 0)
+    took = [draw.choice((0, 1, 2, 4, 6, 60, 700)) for _ in range(200)]
+    for number, took_ms in enumerate(took):
         record(ring, 0, took_ms * 1000)
         if number % 4 == 0:
             record(ring, 0, 0)
             counts.put(NOW_NS)
-    counts.usual(ring, 10)
+    counts.fast_sends(ring, 10)
     assert not counts.rows, "once a second"
-    counts.usual(ring, 2000)
+    counts.fast_sends(ring, 2000)
     counts.turn(2000)
     [(key, row)] = said.rows
     assert key == (RPC, "remoting", "send_message_v2", "success", "false", "success")
-    assert sum(row[:-1]) == len(usual)
-    assert row[0] == sum(took_ms <= 1 for took_ms in usual)
-    counts.usual(ring, 4000)
+    assert sum(row[:-1]) == len(took)
+    assert row[0] == sum(took_ms <= 1 for took_ms in took)
+    counts.fast_sends(ring, 4000)
     assert not counts.rows, "nothing was sent since"
 
 
@@ -57,14 +57,14 @@ def test_a_put_that_is_counted_before_the_ring_has_it_is_taken_off_later(monkeyp
     monkeypatch.setattr(time, "monotonic_ns", lambda: NOW_NS)
     said, ring = Said(), np.zeros(BLOCK_WORDS, np.int64)
     counts = FrontCounts(said)  # type: ignore[arg-type]
-    counts.usual(ring, 0)
+    counts.fast_sends(ring, 0)
     counts.put(NOW_NS)
-    counts.usual(ring, 2000)
+    counts.fast_sends(ring, 2000)
     record(ring, 0, 0)
-    counts.usual(ring, 4000)
+    counts.fast_sends(ring, 4000)
     assert not counts.rows
     record(ring, 0, 0)
-    counts.usual(ring, 6000)
+    counts.fast_sends(ring, 6000)
     assert [row[0] for _labels, row in counts.of(RPC)] == [1]
 
 

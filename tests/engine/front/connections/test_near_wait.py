@@ -27,10 +27,10 @@ class Ring:
     """What a wait looks at of a pipeline; `puts` are answered by `collect` as far as head and confirmation are."""
 
     def __init__(self, policy: PutPolicy) -> None:
-        self.policy, self.control, self.board = policy, np.zeros(WORDS_PER_RING, np.int64), np.zeros(2, np.int64)
+        self.policy, self.control, self.counters = policy, np.zeros(WORDS_PER_RING, np.int64), np.zeros(2, np.int64)
         self.followed = [(self.control, int(ControlWord.HEAD)), (self.control, int(ControlWord.ANSWERED))]
         if policy.in_sync_replicas > 1:
-            self.followed.append((self.board, CONFIRMED))
+            self.followed.append((self.counters, CONFIRMED))
         self.tail = self.answered = 0
         self.collected: list[int] = []  # what was answered by then
 
@@ -41,7 +41,7 @@ class Ring:
     def collect(self) -> None:
         self.answered = int(self.control[ControlWord.HEAD])
         if self.policy.in_sync_replicas > 1:
-            self.answered = min(self.answered, int(self.board[CONFIRMED]))
+            self.answered = min(self.answered, int(self.counters[CONFIRMED]))
         self.collected.append(self.answered)
 
 
@@ -162,7 +162,7 @@ def test_a_lone_put_is_waited_for_until_the_last_replica_confirms(monkeypatch: p
         publish(ring.control, int(ControlWord.HEAD), 3)
         for confirmed in (1, 2, 3):
             collected = len(ring.collected)
-            publish(ring.board, CONFIRMED, confirmed)
+            publish(ring.counters, CONFIRMED, confirmed)
             await_that(lambda before=collected: len(ring.collected) > before, "it was looked at")  # type: ignore[misc]
 
     moving = threading.Thread(target=move)
@@ -177,7 +177,7 @@ def test_a_replica_is_near_and_a_disk_is_not() -> None:
     near, bridges = near_wait(ring)
     ring.tail = 1
     publish(ring.control, int(ControlWord.HEAD), 1)
-    publish(ring.board, CONFIRMED, 1)
+    publish(ring.counters, CONFIRMED, 1)
     near.wait()
     assert near.is_near and not ring.puts
     ring.tail = 2

@@ -76,7 +76,7 @@ def test_what_is_handed_on_ends_no_rest_and_what_a_front_serves_does(
     region_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace, "QUIET_MS", 0)
-    with staged(region_dir) as stage, stage.clients() as desk:
+    with staged(region_dir) as stage, stage.clients() as clients:
         woken: list[int] = []
         wake = stage.front._pace._wake
         monkeypatch.setattr(stage.front._pace, "_wake", lambda: woken.append(1) or wake())  # type: ignore[func-returns-value]
@@ -88,4 +88,4 @@ def test_what_is_handed_on_ends_no_rest_and_what_a_front_serves_does(
             woken.clear()
             client.ask(code)
             assert len(woken) == times, code
-        assert desk is not None
+        assert clients is not None

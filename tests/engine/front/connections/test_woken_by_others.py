@@ -28,7 +28,7 @@ def test_others_puts_wake_a_front_only_while_it_waits_for_one_of_its_own(
 ) -> None:
     """Who publishes a word wakes all that sleep on it: no thread of a front may, where it waits for nothing."""
     with opened(region_dir, **policy) as bed:
-        log_end = bed.board.max_physical_offset
+        log_end = bed.counters.max_physical_offset
         followed = [Cursor(words, index, "") for words, index in pipeline_of(bed.front).followed[2:]]
 
         def are_followed() -> set[bool]:
@@ -51,7 +51,7 @@ def test_others_puts_wake_a_front_only_while_it_waits_for_one_of_its_own(
 
         assert are_followed() == {False}, "nothing was ever sent"
         client = FrontClient(bed.port)
-        waiting.publish(bed.board.in_sync_slaves, 3)
+        waiting.publish(bed.counters.in_sync_slaves, 3)
         bed.works.set()
         for number in range(3):
             client.send(send(number, queue_id=number))

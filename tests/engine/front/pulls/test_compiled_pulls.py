@@ -1,4 +1,4 @@
-"""Usual pulls, compiled and in Python: the same bytes whatever a client may say, and whatever changes under them."""
+"""Fast pulls, compiled and in Python: the same bytes whatever a client may say, and whatever changes under them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from engine.board import live_settings
-from engine.board.cursors import Board
-from engine.board.queue_ends import QueueEnds
-from engine.board.topic_table import TopicTable
 from engine.front.connections.front_counts import FrontCounts
 from engine.front.connections.peer import Peer
 from engine.front.connections.relay import Relay
@@ -27,6 +23,10 @@ from engine.protocol.pulling.header import PullFlag
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand, Serialize, decode, encode
 from engine.settings.config import BrokerConfig, from_mapping
+from engine.shared_memory import live_settings
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.queue_ends import QueueEnds
+from engine.shared_memory.topic_table import TopicTable
 from ipc import waiting
 from store.compat import LINES
 from tests.engine.front.sends.test_compiled_sends import java_json
@@ -57,13 +57,13 @@ TABLES: dict[str, dict[str, dict[str, Any]]] = {
 class Front:
     """The pulls of a front, without one."""
 
-    def __init__(self, config: BrokerConfig, board: Board, number: int) -> None:
+    def __init__(self, config: BrokerConfig, counters: BrokerCounters, number: int) -> None:
         self.relay, self.tables, self.peer = PlayedRelay(), Tables(), PlayedPeer()
         self.loop = asyncio.new_event_loop()
         context = FrontContext(
             config,
-            board,
-            board.fronts[number],
+            counters,
+            counters.fronts[number],
             self.loop,
             self.tables,
             cast(Relay, self.relay),
@@ -91,14 +91,14 @@ class Front:
     def wake(self) -> None:
         """Held pulls are looked at."""
         self.pulls._held.look()
-        while self.pulls._held.woken._woken:
-            self.pulls._held.woken.go_on()
+        while self.pulls._held.notified._notified:
+            self.pulls._held.notified.go_on()
 
     def turn(self, now_ms: int) -> None:
         """The sweep, and all that wakes by it: where that takes long, what is left has the turns that come then."""
         self.pulls.turn(now_ms)
-        while self.pulls._held.woken._woken:
-            self.pulls._held.woken.go_on()
+        while self.pulls._held.notified._notified:
+            self.pulls._held.notified.go_on()
 
     @property
     def held(self) -> int:
@@ -125,11 +125,14 @@ class Bed:
                 **settings,
             }
         )
-        self.log, self.board = SmallLog(directory / "store", SEGMENT_BYTES), Board.create(directory / "counters")
-        live_settings.publish(self.board, self.config)
+        self.log, self.counters = (
+            SmallLog(directory / "store", SEGMENT_BYTES),
+            BrokerCounters.create(directory / "counters"),
+        )
+        live_settings.publish(self.counters, self.config)
         QueueEnds.create(directory, {})
         TopicTable.create(directory)
-        self.dispatcher = dispatcher.open_role(self.config, self.board, directory)
+        self.dispatcher = dispatcher.open_role(self.config, self.counters, directory)
         seed = random.Random(1)
         for number in range(1200):
             queue_id = number % 3 if number < 600 else (number // 40) % 3
@@ -140,11 +143,11 @@ class Bed:
                 properties={"TAGS": f"tag{number % 3}"} if number % 7 else {},
             )
         self.dispatch()
-        self.compiled, self.plain = (Front(self.config, self.board, number) for number in range(2))
+        self.compiled, self.plain = (Front(self.config, self.counters, number) for number in range(2))
 
     def dispatch(self) -> None:
         """What was put comes into the queues."""
-        waiting.publish(self.board.max_physical_offset, self.log.end)
+        waiting.publish(self.counters.max_physical_offset, self.log.end)
         while self.dispatcher.do_work(0):
             pass
 
@@ -248,7 +251,7 @@ def said(front: Front) -> tuple[dict[str, list[int]], dict[tuple[object, ...], i
     return taken, committed
 
 
-def test_mutated_frames_are_unusual_or_the_same(bed: Bed) -> None:
+def test_mutated_frames_leave_the_fast_path_or_are_the_same(bed: Bed) -> None:
     """Bytes that are changed, cut, or lie about their lengths."""
     seed, taken = random.Random(11), 0
     for _ in range(MUTATIONS):
@@ -273,7 +276,7 @@ def test_mutated_frames_are_unusual_or_the_same(bed: Bed) -> None:
     assert taken > MUTATIONS // 40
 
 
-def usual_fields(**fields: object) -> dict[str, str]:
+def common_fields(**fields: object) -> dict[str, str]:
     said = {
         "consumerGroup": "g",
         "topic": TOPIC,
@@ -292,7 +295,7 @@ def usual_fields(**fields: object) -> dict[str, str]:
 
 
 def asked(opaque: int = 1, **fields: object) -> bytes:
-    return encode(RemotingCommand(RequestCode.PULL_MESSAGE, opaque, ext_fields=usual_fields(**fields)))
+    return encode(RemotingCommand(RequestCode.PULL_MESSAGE, opaque, ext_fields=common_fields(**fields)))
 
 
 def test_several_pulls_of_one_turn_are_answered_in_their_order(bed: Bed) -> None:
@@ -329,15 +332,15 @@ def test_what_changes_is_checked_anew(bed: Bed, table: str, name: str, value: ob
 
 def test_files_of_queues_that_may_be_deleted_are_let_go(bed: Bed) -> None:
     """Where the log begins elsewhere, or a topic is gone; who looks again has them again."""
-    known = bed.compiled.pulls.compiled.known
+    served = bed.compiled.pulls.compiled.served
 
     def mapped() -> int:
-        return sum(1 for pull in known._pulls.values() if len(pull.where.units))
+        return sum(1 for pull in served._pulls.values() if len(pull.where.units))
 
     for queue_id in range(3):
         bed.both(asked(queueId=queue_id, queueOffset=90))
     assert mapped() == 3
-    waiting.publish(bed.board.min_physical_offset, bed.log.records[30].offset)
+    waiting.publish(bed.counters.min_physical_offset, bed.log.records[30].offset)
     for front in (bed.compiled, bed.plain):
         front.pulls.turn(0)
     assert mapped() == 0
@@ -349,7 +352,7 @@ def test_files_of_queues_that_may_be_deleted_are_let_go(bed: Bed) -> None:
 
 
 def test_an_offset_that_was_set_is_heard(bed: Bed) -> None:
-    """By the next pull, though pulls of its queue are usual; then they are again."""
+    """By the next pull, though its queue's pulls take the fast path; then they do again."""
     for _ in range(2):
         bed.both(asked())
     for front in (bed.compiled, bed.plain):
@@ -362,6 +365,6 @@ def test_an_offset_that_was_set_is_heard(bed: Bed) -> None:
 
 def test_nothing_is_taken_while_the_broker_serves_no_pulls(bed: Bed) -> None:
     bed.both(asked())
-    waiting.publish(bed.board.broker_permission, 2)
+    waiting.publish(bed.counters.broker_permission, 2)
     assert bed.compiled.compiled(asked()) == 0
     assert bed.compiled.pulls.compiled.block is not None and not bed.compiled.pulls.compiled.is_to_learn

@@ -17,7 +17,7 @@ from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand, Serialize, decode, encode
 from ipc.clock import monotonic_ms
 from store.compat import LINES
-from tests.engine.front.pulls.test_compiled_pulls import TABLES, TOPIC, Bed, Front, asked, usual_fields
+from tests.engine.front.pulls.test_compiled_pulls import TABLES, TOPIC, Bed, Front, asked, common_fields
 
 
 @pytest.fixture(params=list(LINES))
@@ -31,7 +31,7 @@ def bed(request: pytest.FixtureRequest, region_dir: Path) -> Iterator[Bed]:
 def test_held_pulls_are_answered_with_what_comes(bed: Bed) -> None:
     """In either way, in both forms, and once."""
     form = RemotingCommand(
-        RequestCode.PULL_MESSAGE, 5, ext_fields=usual_fields(queueOffset=400), serialize=Serialize.ROCKETMQ
+        RequestCode.PULL_MESSAGE, 5, ext_fields=common_fields(queueOffset=400), serialize=Serialize.ROCKETMQ
     )
     frames = [asked(3, queueOffset=400), encode(form)]
     bed.both(asked())
@@ -114,7 +114,7 @@ def test_a_held_pull_is_answered_when_its_time_is_over(bed: Bed) -> None:
 
 def form_of(opaque: int, code: int, **fields: object) -> bytes:
     """A pull in RocketMQ's own form."""
-    said = usual_fields(**fields)
+    said = common_fields(**fields)
     return encode(RemotingCommand(code, opaque, ext_fields=said, serialize=Serialize.ROCKETMQ))
 
 
@@ -178,8 +178,8 @@ def test_waiting_pulls_are_answered_in_several_turns(bed: Bed, monkeypatch: pyte
     while bed.compiled.pulls.compiled.held:
         bed.compiled.loop.call_soon(bed.compiled.loop.stop)
         bed.compiled.loop.run_forever()
-    while bed.plain.held or bed.plain.pulls._held.woken._woken:
-        bed.plain.pulls._held.woken.go_on()
+    while bed.plain.held or bed.plain.pulls._held.notified._notified:
+        bed.plain.pulls._held.notified.go_on()
     assert sorted(frames_of(bed.compiled.peer.take())) == sorted(frames_of(bed.plain.peer.take()))
 
 
@@ -195,7 +195,7 @@ def test_more_of_a_kind_than_compiled_code_holds_are_held_by_python(bed: Bed) ->
 
 
 def test_a_queue_that_never_had_a_message_is_heard_of_when_it_has_one(bed: Bed) -> None:
-    """What waits there in compiled code is answered; from then on its pulls are usual as any other's."""
+    """What waits there in compiled code is answered; from then on its pulls take the fast path as any other's."""
     bed.both(asked(queueId=3))
     assert bed.both(asked(9, queueId=3)) == (b"", b"") and bed.compiled.pulls.compiled.held == 1
     bed.log.append(TOPIC, b"of another queue", queue_id=0)
@@ -218,17 +218,17 @@ def test_a_queue_that_never_had_a_message_is_heard_of_when_it_has_one(bed: Bed) 
 
 def test_queues_that_are_not_there_are_looked_for_only_when_one_is_new(bed: Bed) -> None:
     view, slots = bed.compiled.pulls._view, []
-    unborn = EmptyQueues(view)
+    empty_queues = EmptyQueues(view)
     for number in range(3, 300):
-        unborn.slot_of((TOPIC, number))
+        empty_queues.slot_of((TOPIC, number))
     find = view.ends.find
     view.ends.find = lambda *name: slots.append(name) or find(*name)  # type: ignore[method-assign, func-returns-value]
-    assert not list(unborn.born())
+    assert not list(empty_queues.begun())
     bed.log.append(TOPIC, b"new", queue_id=7)
     bed.log.append("other", b"new", queue_id=7)
     bed.dispatch()
-    assert [queue for queue, _slot in unborn.born()] == [(TOPIC, 7)]
-    assert not list(unborn.born()) and not slots and len(unborn) == 296 and (TOPIC, 7) not in unborn
+    assert [queue for queue, _slot in empty_queues.begun()] == [(TOPIC, 7)]
+    assert not list(empty_queues.begun()) and not slots and len(empty_queues) == 296 and (TOPIC, 7) not in empty_queues
 
 
 def test_a_client_that_leaves_takes_its_held_pulls_along(bed: Bed) -> None:

@@ -9,10 +9,6 @@ from typing import Any
 
 import pytest
 
-from engine.board import live_settings
-from engine.board.cursors import Board
-from engine.board.queue_ends import QueueEnds
-from engine.board.topic_table import TopicTable
 from engine.keeping import dispatcher
 from engine.protocol.pulling.decision import Status
 from engine.protocol.pulling.header import PullFlag
@@ -20,6 +16,10 @@ from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand, Serialize
 from engine.remoting.links import exchange
 from engine.settings.config import from_mapping
+from engine.shared_memory import live_settings
+from engine.shared_memory.cursors import BrokerCounters
+from engine.shared_memory.queue_ends import QueueEnds
+from engine.shared_memory.topic_table import TopicTable
 from ipc import waiting
 from store.message.properties import tags_code
 from tests.harness import played_clients, served_front
@@ -62,18 +62,18 @@ class Shop:
             }
         )
         self.log = SmallLog(directory / "store", SEGMENT_BYTES)
-        self.board = Board.create(directory / "counters")
-        live_settings.publish(self.board, self.config)
+        self.counters = BrokerCounters.create(directory / "counters")
+        live_settings.publish(self.counters, self.config)
         QueueEnds.create(directory, {})
         TopicTable.create(directory)
         exchange.create(directory, 1)
         bells = stack.enter_context(closing(exchange.Bells.make(1)))
-        self.dispatcher = dispatcher.open_role(self.config, self.board, directory)
-        self.front = stack.enter_context(served_front.served(self.config, self.board, bells))
+        self.dispatcher = dispatcher.open_role(self.config, self.counters, directory)
+        self.front = stack.enter_context(served_front.served(self.config, self.counters, bells))
         tables = {"topics": dict(TOPICS), "groups": dict(GROUPS), "subscriptions": {}}
         if not is_told:
             del tables["subscriptions"]
-        self.desk = stack.enter_context(played_clients.played(directory, bells, tables, made=Clients))
+        self.clients = stack.enter_context(played_clients.played(directory, bells, tables, made=Clients))
         await_that(lambda: self.front._tables.is_complete or not is_told, "the tables were told")
         self.client = FrontClient(self.port)
 
@@ -86,7 +86,7 @@ class Shop:
 
     def dispatch(self) -> None:
         """What was put comes into the queues."""
-        waiting.publish(self.board.max_physical_offset, self.log.end)
+        waiting.publish(self.counters.max_physical_offset, self.log.end)
         while self.dispatcher.do_work(0):
             pass
 
@@ -181,7 +181,7 @@ def test_tags_are_chosen_by_their_codes(shop: Shop) -> None:
         "messageModel": "CLUSTERING",
         "topics": {TOPIC: {"subString": "tag0||tag2", "expressionType": "TAG", "subVersion": 5, "codeSet": codes}},
     }
-    shop.desk.note("subscriptions", {GROUP: subscription})
+    shop.clients.note("subscriptions", {GROUP: subscription})
     await_that(lambda: GROUP in shop.front._tables.subscriptions, "the subscription is known")
     assert bytes(shop.ask(sysFlag=0, subVersion=5).body) == wanted
     assert shop.ask(sysFlag=0, subVersion=6).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
@@ -193,18 +193,18 @@ def test_tags_are_chosen_by_their_codes(shop: Shop) -> None:
 def test_a_held_pull_is_answered_once_a_message_comes_that_it_wants(shop: Shop) -> None:
     shop.put(3, tags="a")
     shop.client.send(pull(3, opaque=9, sysFlag=HOLDS, subscription="b"))
-    await_that(lambda: shop.board.fronts[0].pulls_held.read() == 1, "it is held")
+    await_that(lambda: shop.counters.fronts[0].pulls_held.read() == 1, "it is held")
     shop.put(2, tags="a")
     shop.put(1, tags="b")
     answer = shop.client.take()
     assert (answer.opaque, answer.code) == (9, ResponseCode.SUCCESS)
     assert bytes(answer.body) == shop.stored(0, 5, 1)
-    await_that(lambda: shop.board.fronts[0].pulls_held.read() == 0, "it is held no more")
+    await_that(lambda: shop.counters.fronts[0].pulls_held.read() == 0, "it is held no more")
 
 
 def test_a_pull_of_a_queue_without_messages_is_held_until_its_first(shop: Shop) -> None:
     shop.client.send(pull(sysFlag=HOLDS, queueId=3))
-    await_that(lambda: shop.board.fronts[0].pulls_held.read() == 1, "it is held")
+    await_that(lambda: shop.counters.fronts[0].pulls_held.read() == 1, "it is held")
     shop.put(1, queue_id=0)
     shop.put(1, queue_id=3)
     assert bytes(shop.client.take().body) == shop.stored(3, 0, 1)
@@ -219,9 +219,9 @@ def test_short_polling_answers_when_its_time_is_over(region_dir: Path) -> None:
 def test_a_closed_connection_takes_its_pulls_along(shop: Shop) -> None:
     other = FrontClient(shop.port)
     other.send(*(pull(opaque=number, sysFlag=HOLDS) for number in range(10)))
-    await_that(lambda: shop.board.fronts[0].pulls_held.read() == 10, "they are held")
+    await_that(lambda: shop.counters.fronts[0].pulls_held.read() == 10, "they are held")
     other.sock.close()
-    await_that(lambda: shop.board.fronts[0].pulls_held.read() == 0, "none is held any more")
+    await_that(lambda: shop.counters.fronts[0].pulls_held.read() == 0, "none is held any more")
 
 
 def test_groups_are_made_where_they_may_be(shop: Shop) -> None:
@@ -229,19 +229,19 @@ def test_groups_are_made_where_they_may_be(shop: Shop) -> None:
     assert shop.ask(consumerGroup="new one").code == ResponseCode.SUCCESS
     refused = shop.ask(consumerGroup="old one")
     assert refused.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-    assert ("ensure_group", {"group": "old one"}) in shop.desk.questions
+    assert ("ensure_group", {"group": "old one"}) in shop.clients.questions
 
 
 def test_offsets_that_pulls_carry_are_committed_once(shop: Shop) -> None:
     flags = HOLDS | PullFlag.COMMIT_OFFSET
     shop.client.send(pull(sysFlag=flags, commitOffset=17))
-    await_that(lambda: shop.board.fronts[0].pulls_held.read() == 1, "it is held")
+    await_that(lambda: shop.counters.fronts[0].pulls_held.read() == 1, "it is held")
     shop.put(1)
     assert shop.client.take().code == ResponseCode.SUCCESS
     shop.ask(sysFlag=flags, commitOffset=18)
 
     def committed() -> list[dict[str, Any]]:
-        return [fields for what, fields in shop.desk.questions if what == "commit_offset"]
+        return [fields for what, fields in shop.clients.questions if what == "commit_offset"]
 
     await_that(lambda: len(committed()) == 2, "both are known")
     first, second = committed()
@@ -253,7 +253,7 @@ def test_pull_offsets_and_their_distance_to_the_logs_end_are_reported_once(shop:
     shop.put(5)
 
     def told() -> list[list[object]]:
-        return [row for what, fields in shop.desk.questions if what == "pulled" for row in fields["offsets"]]
+        return [row for what, fields in shop.clients.questions if what == "pulled" for row in fields["offsets"]]
 
     for _ in range(3):
         assert shop.ask(0, maxMsgNums=2).code == 0
@@ -286,7 +286,7 @@ def test_tags_whose_codes_lie_in_an_extension_are_chosen_all_the_same(region_dir
         assert bytes(shop.ask(subscription="tag1").body) == wanted
         assert bytes(shop.ask(40).body) == shop.stored(0, 40, 20)
         shop.client.send(pull(60, opaque=9, sysFlag=HOLDS, subscription="tag2"))
-        await_that(lambda: shop.board.fronts[0].pulls_held.read() == 1, "it is held")
+        await_that(lambda: shop.counters.fronts[0].pulls_held.read() == 1, "it is held")
         shop.put(1, tags="tag1")
         shop.put(1, tags="tag2")
         assert bytes(shop.client.take().body) == shop.stored(0, 61, 1)
@@ -296,7 +296,7 @@ def test_a_pull_hears_once_that_an_offset_was_set(region_dir: Path) -> None:
     with opened(region_dir, compat="5") as shop:
         shop.put(5)
         resets = {f"{TOPIC}@{GROUP}": {"0": 2, "1": 7}, f"{TOPIC}@other": {"0": 1}}
-        shop.desk.note("resets", resets)
+        shop.clients.note("resets", resets)
         await_that(lambda: len(shop.front._tables.resets) == 2, "they are known")
         first, again = shop.ask(4), shop.ask(4)
         assert (first.code, first.remark) == (ResponseCode.PULL_OFFSET_MOVED, Status.OFFSET_RESET.name)
@@ -304,5 +304,5 @@ def test_a_pull_hears_once_that_an_offset_was_set(region_dir: Path) -> None:
         assert [fields[name] for name in ("nextBeginOffset", "minOffset", "maxOffset")] == ["2", "0", "5"]
         assert (again.code, again.remark) == (ResponseCode.SUCCESS, Status.FOUND.name)
         heard = {"topic": TOPIC, "group": GROUP, "queueId": 0, "offset": 2}
-        await_that(lambda: ("reset_heard", heard) in shop.desk.questions, "the clients role hears of it")
-        assert [what for what, _fields in shop.desk.questions].count("reset_heard") == 1
+        await_that(lambda: ("reset_heard", heard) in shop.clients.questions, "the clients role hears of it")
+        assert [what for what, _fields in shop.clients.questions].count("reset_heard") == 1

@@ -1,4 +1,4 @@
-"""Usual sends, compiled and in Python: the same bytes for whatever a client may say, and hostile lengths."""
+"""Fast sends, compiled and in Python: the same bytes for whatever a client may say, and hostile lengths."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.board.cursors import Board, BrokerState
-from engine.board.latencies import BLOCK_WORDS
 from engine.front.frames.answer_forms import forms_of
-from engine.front.frames.send_words import AskedWord, BlockWord, Hole, Unusual
+from engine.front.frames.send_words import AskedWord, BlockWord, Fallback, Hole
 from engine.front.sends.compiled_sends import Limits, SendKernels, UnderWay
 from engine.producer.pipeline_kernel import DONE_WORDS, SENT_WORDS, StateWord
 from engine.protocol.ha.policy import PutPolicy
@@ -22,6 +20,8 @@ from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand, Seri
 from engine.protocol.sending.headers import send_header
 from engine.rings.encode_kernel import hidden
 from engine.rings.payload import payload_of
+from engine.shared_memory.cursors import BrokerCounters, BrokerState
+from engine.shared_memory.latencies import BLOCK_WORDS
 from ipc import waiting
 from ipc.compiled.atomics import Followed
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, Descriptor, LocalWord, Outlet, length_of, slot_of
@@ -68,13 +68,13 @@ class Bed:
 
     def __init__(self, directory: Path, compat: str, *, limits: Limits | None = None) -> None:
         self.facts = Facts(policy=POLICIES[compat], store_host=STORE, cluster_name="C1", region_id="R1")
-        self.board = Board.create(directory / "counters")
-        waiting.publish(self.board.broker_state, BrokerState.RUNNING)
+        self.counters = BrokerCounters.create(directory / "counters")
+        waiting.publish(self.counters.broker_state, BrokerState.RUNNING)
         self.control = np.zeros(WORDS_PER_RING, np.int64)
         self.words = np.zeros(RING_BYTES // 256 * DESCRIPTOR_WORDS, np.int64)
         self.data, local = np.zeros(RING_BYTES, np.uint8), np.zeros(len(LocalWord), np.int64)
-        words = self.board.counters.words
-        self.outlet = Outlet(self.data, self.words, self.control, local, words, self.board.writer_bell.index)
+        words = self.counters.region.words
+        self.outlet = Outlet(self.data, self.words, self.control, local, words, self.counters.writer_bell.index)
         self.state = np.zeros(len(StateWord), np.int64)
         under_way = UnderWay(
             np.zeros(ROWS * SENT_WORDS, np.int64),
@@ -87,7 +87,7 @@ class Bed:
         self.sends = SendKernels(
             self.facts,
             PutPolicy(1, False, False),
-            self.board,
+            self.counters,
             self.outlet,
             under_way,
             limits or Limits(ROWS, 1 << 20, ROWS, 1 << 20, 1 << 19),
@@ -176,8 +176,8 @@ def properties_of(seed: random.Random) -> str:
     pairs = {"UNIQ_KEY": UNIQUE} if seed.random() < 0.9 else {}
     names = [*NAMES, *(f"p{seed.randrange(10**6)}" for _ in range(seed.choice((0, 1, 4, 12, 30))))]
     for name in seed.sample(names, seed.randrange(len(names) + 1)):
-        is_usual = name in ("WAIT", "UNIQ_KEY") and seed.random() < 0.95
-        pairs[name] = seed.choice(VALUES) if not is_usual else UNIQUE if name == "UNIQ_KEY" else seed.choice(TRUTHS)
+        is_common = name in ("WAIT", "UNIQ_KEY") and seed.random() < 0.95
+        pairs[name] = seed.choice(VALUES) if not is_common else UNIQUE if name == "UNIQ_KEY" else seed.choice(TRUTHS)
     if seed.random() < 0.1:
         pairs[seed.choice(sorted(RESERVED_NAMES))] = seed.choice(VALUES)
     text = "\x02".join(f"{name}\x01{value}" for name, value in pairs.items())
@@ -249,7 +249,7 @@ def frame_of(seed: random.Random, fields: dict[str, str], body: bytes) -> bytes:
 
 
 def test_compiled_and_python_sends_write_the_same(bed: Bed) -> None:
-    """Whatever the compiled way takes is what Python makes of it; and it takes most of what is usual."""
+    """Whatever the compiled way takes is what Python makes of it; and it takes most of them."""
     seed, taken, possible = random.Random(7), 0, 0
     for _ in range(CASES):
         body = seed.randbytes(seed.choice((1, 3, 100, 1024))) if seed.random() < 0.98 else b""
@@ -283,7 +283,7 @@ def test_compiled_and_python_sends_write_the_same_batches(bed: Bed) -> None:
     assert taken > 0.5 * possible > 0.05 * CASES
 
 
-def test_mutated_frames_are_unusual_or_the_same(bed: Bed) -> None:
+def test_mutated_frames_leave_the_fast_path_or_are_the_same(bed: Bed) -> None:
     """Bytes that are changed, cut, or lie about their lengths: refused, or what Python makes of them."""
     seed, taken = random.Random(11), 0
     for _ in range(MUTATIONS):
@@ -355,15 +355,15 @@ def test_more_than_may_be_under_way_is_left_to_python(tmp_path: Path) -> None:
         (tmp_path / str(number)).mkdir()
         bed = Bed(tmp_path / str(number), "5", limits=limits)
         assert bed.take(frame * 10) == 3 * len(frame)
-        assert (bed.sends.reason, bed.sends.taken) == (Unusual.ROOM, 3)
+        assert (bed.sends.reason, bed.sends.taken) == (Fallback.ROOM, 3)
         bed.sends.block[BlockWord.IS_OPEN] = 0
-        assert (bed.take(frame), bed.sends.reason) == (0, Unusual.NOW)
+        assert (bed.take(frame), bed.sends.reason) == (0, Fallback.NOW)
 
 
 def test_the_writer_is_rung_for_at_once_or_when_there_is_much(bed: Bed) -> None:
     """What is not rung for is counted: whoever ends the turn rings."""
     frame = frame_of(random.Random(17), PLAIN, bytes(100))
-    bell, words, block = bed.board.writer_bell, bed.board.counters.words, bed.sends.block
+    bell, words, block = bed.counters.writer_bell, bed.counters.region.words, bed.sends.block
     words[bell.index + Followed.WAITERS] = 1
     bed.take(frame)
     assert (bell.read(), block[BlockWord.UNRUNG]) == (1, 0)
@@ -382,9 +382,9 @@ def test_topics_are_those_that_were_learned(bed: Bed) -> None:
     seed, topics = random.Random(13), bed.sends.topics
     frame = frame_of(seed, PLAIN, b"body")
     topics.forget(TOPIC)
-    assert (bed.take(frame), bed.sends.reason) == (0, Unusual.QUEUE)
+    assert (bed.take(frame), bed.sends.reason) == (0, Fallback.QUEUE)
     topics.learn(TOPIC, 9, 6, 1)
-    assert (bed.take(frame), bed.sends.reason) == (0, Unusual.QUEUE)
+    assert (bed.take(frame), bed.sends.reason) == (0, Fallback.QUEUE)
     for number in range(9000):
         topics.learn(f"other-{number}", 16, number % 16, number)
     topics.learn(TOPIC, 9, 7, 77)
@@ -392,7 +392,7 @@ def test_topics_are_those_that_were_learned(bed: Bed) -> None:
     at = (int(bed.outlet.local[LocalWord.TAIL]) - 1) * DESCRIPTOR_WORDS
     assert slot_of(int(bed.words[at + Descriptor.LENGTH_AND_SLOT])) == 77
     topics.forget(None)
-    assert (bed.take(frame), bed.sends.reason) == (0, Unusual.TOPIC)
+    assert (bed.take(frame), bed.sends.reason) == (0, Fallback.TOPIC)
 
 
 def test_an_answer_to_a_batch_names_all_its_messages(bed: Bed) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.producer.producer import Producer, SendRequest
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import RemotingClient
+from engine.shared_memory.cursors import BrokerCounters
 from store.errors import InvalidMessage
 from store.put.batch import Item
 from store.reading import extent
@@ -39,7 +39,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
 
 
 def end_of_log(store: Path) -> int:
-    return Board.attach(extent.require_running(store).region_directory).max_physical_offset.read()
+    return BrokerCounters.attach(extent.require_running(store).region_directory).max_physical_offset.read()
 
 
 def asked(broker: LocalBroker, code: int, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.board import decided_table
-from engine.board.decided_table import NOTHING, ROWS, DecidedJournal, DecidedRow, DecidedTable, State
 from engine.front.sends.transactions import Decisions
+from engine.shared_memory import decided_table
+from engine.shared_memory.decided_table import NOTHING, ROWS, DecidedJournal, DecidedRow, DecidedTable, State
 
 FRONTS, TRANSACTIONS = 2, 40
 SEEDS = range(40)

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.board import live_settings
 from engine.protocol.broker import requests as broker_requests
 from engine.protocol.broker.requests import BrokerRequests, Facts
 from engine.protocol.broker.slave_synchronize import SlaveSynchronize
 from engine.protocol.remoting.frame import RemotingCommand, decode, encode
 from engine.protocol.tables.defaults import Identity
 from engine.protocol.tables.metadata import Metadata
+from engine.shared_memory import live_settings
 from store.compat import LINES
 from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS
 from store.tables import fastjson

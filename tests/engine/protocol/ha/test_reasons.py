@@ -22,7 +22,7 @@ REPRODUCED = {
     "STOPPED": f"{PROTOCOL}/test_client.py::test_shutdown_is_final",
     "REQUEST_ABOVE_END": f"{HA}/test_sender_receiver.py::test_a_request_above_the_end_is_counted_and_refused",
     "REQUEST_BELOW_MIN": f"{PROTOCOL}/test_connection.py::test_a_request_below_the_masters_first_segment_is_refused",
-    "ACK_NOT_SENT": "engine/figures/test_metrics.py::test_a_rejected_acknowledgement_is_counted_with_its_reason",
+    "ACK_NOT_SENT": "engine/monitoring/test_metrics.py::test_a_rejected_acknowledgement_is_counted_with_its_reason",
     "ACK_FELL": f"{HA}/test_sender.py::test_the_end_of_a_connection_frees_the_slot",
     "GAP": f"{HA}/test_sender.py::test_a_segment_that_is_open_is_sent_to_its_end_though_it_expired",
     "SLOTS_TAKEN": f"{HA}/test_sender_receiver.py::test_a_caller_that_waits_for_a_slot_is_refused_in_the_end",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.clients import client_table
-from engine.board.clients.client_table import ClientJournal
 from engine.protocol.tables.consumer_offsets import ConsumerOffsets, NoRoom
+from engine.shared_memory.clients import client_table
+from engine.shared_memory.clients.client_table import ClientJournal
 
 KEY = ("t", "g")
 

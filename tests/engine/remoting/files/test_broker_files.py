@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from engine.board.clients import client_table
-from engine.board.clients.client_table import ClientJournal
-from engine.board.topic_table import TopicTable
 from engine.protocol.clients.locks import RebalanceLockManager
 from engine.protocol.tables.timer_state import TimerCheckpoint
 from engine.remoting.files.broker_files import TELL_AGAIN_MS, BrokerFiles
 from engine.remoting.files.journal_taking import take_journal
 from engine.settings.config import BrokerConfig, from_mapping
+from engine.shared_memory.clients import client_table
+from engine.shared_memory.clients.client_table import ClientJournal
+from engine.shared_memory.topic_table import TopicTable
 from engine.writer.topic_keeper import TopicKeeper
 from store.compat import LINES
 from store.files import file_io

@@ -46,7 +46,7 @@ def newer_master(tmp_path: Path, log: SmallLog, start: int, **settings: object) 
     """Another broker of the name, with an epoch above all others, whose reign begins there."""
     epochs.write(log.root, Epochs().promoted("pair:2", start, 1))
     served = ServedLog(log.root, tmp_path / "regions", SEGMENT_BYTES, **settings)
-    waiting.publish(served.board.own_broker_id, 2)
+    waiting.publish(served.counters.own_broker_id, 2)
     try:
         yield served
     finally:

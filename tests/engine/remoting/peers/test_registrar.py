@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from engine.board.cursors import Board
 from engine.remoting.peers.registrar import Registrar
 from engine.settings.config import from_mapping
+from engine.shared_memory.cursors import BrokerCounters
 
 FIRST, SECOND = "127.0.0.1:1", "127.0.0.1:2"
 SECONDS = 120.0
@@ -20,8 +20,8 @@ def registrar(directory: Path, *names: str) -> Registrar:
     """Of a broker whose HA port is not known yet, so nothing is registered; a test says what was answered."""
     config = from_mapping({"storePathRootDir": directory / "store", "namesrvAddr": ";".join(names)})
     nothing = cast(Any, None)
-    board = Board.create(directory / "counters")
-    return Registrar(config, board, nothing, nothing, nothing, nothing, nothing, end_turn=lambda: None)
+    counters = BrokerCounters.create(directory / "counters")
+    return Registrar(config, counters, nothing, nothing, nothing, nothing, nothing, end_turn=lambda: None)
 
 
 def test_a_topic_that_is_made_before_the_first_registration_waits_for_it(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from engine.board.cursors import TlsOutcome
 from engine.net import tls
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.peers.link import NoAnswer, RemotingLink
@@ -27,6 +26,7 @@ from engine.remoting.sockets import opening
 from engine.remoting.sockets.client import PeerUnreachable, RemotingClient
 from engine.remoting.sockets.server import Limits, RemotingServer
 from engine.settings.tls_mode import TlsMode
+from engine.shared_memory.cursors import TlsOutcome
 from tests.harness.certificates import Authority, Issued, server_file, tls_file
 from tests.harness.conditions import await_that
 

@@ -14,10 +14,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from engine.board.counter_map import text as counters_text
 from engine.protocol.ha.wire import CloseReason, ReasonCode
 from engine.settings import name_server_keys
 from engine.settings.keys import KEYS, OWN_KEYS
+from engine.shared_memory.counter_map import text as counters_text
 from spark_bridge.options.read import OPTION_NAMES
 from spark_bridge.sink.options import OPTION_NAMES as SINK_OPTION_NAMES
 from tools.cli import cli

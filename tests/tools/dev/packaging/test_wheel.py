@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
-from engine.figures.ha_status import ha_status
+from engine.monitoring.ha_status import ha_status
 from ipc.compiled import carried
 from ipc.module_names import version_of
 from tests.harness.conditions import await_that

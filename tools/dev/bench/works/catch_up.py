@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from ipc.counters import Cursor
 from store.reading import extent
@@ -52,11 +52,11 @@ def _once(directory: Path, frame_bytes: int) -> Run:
     keys: dict[str, Any] = {"mappedFileSizeCommitLog": SEGMENT_BYTES, "haTransferBatchSize": frame_bytes}
     with LocalBroker(directory / "m", brokerRole="ASYNC_MASTER", **keys) as master:
         run_load(master.store, "batch", SIZE, MESSAGES)
-        master_board = Board.attach(extent.require_running(master.store).region_directory, writable=True)
-        end = master_board.max_physical_offset.read()
-        for cursor in (master_board.flushed_offset, master_board.reput_from_offset):  # RocketMQ's is at rest, too
+        master_counters = BrokerCounters.attach(extent.require_running(master.store).region_directory, writable=True)
+        end = master_counters.max_physical_offset.read()
+        for cursor in (master_counters.flushed_offset, master_counters.reput_from_offset):  # RocketMQ's is at rest, too
             _await(cursor, end)
-        listener = master_board.pids["ha_listener"].read()
+        listener = master_counters.pids["ha_listener"].read()
         os.kill(listener, signal.SIGSTOP)
         with LocalBroker(
             directory / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **keys
@@ -64,11 +64,11 @@ def _once(directory: Path, frame_bytes: int) -> Run:
             warm_memory()  # now: a host that takes back what is free does so within seconds
             os.kill(listener, signal.SIGCONT)
             spent = [cpu_seconds(broker.process.pid) for broker in (master, slave)]
-            board = Board.attach(extent.require_running(slave.store).region_directory, writable=True)
-            began_ns = _await(board.max_physical_offset, MIB)
-            begun_at = board.max_physical_offset.read()
-            seconds = (_await(board.max_physical_offset, end) - began_ns) / 1e9
-            _await(board.reput_from_offset, end)
+            counters = BrokerCounters.attach(extent.require_running(slave.store).region_directory, writable=True)
+            began_ns = _await(counters.max_physical_offset, MIB)
+            begun_at = counters.max_physical_offset.read()
+            seconds = (_await(counters.max_physical_offset, end) - began_ns) / 1e9
+            _await(counters.reput_from_offset, end)
             both = zip((master, slave), spent, strict=True)
             costs = [(cpu_seconds(broker.process.pid) - before) / (end / GIB) for broker, before in both]
     shutil.rmtree(directory)

@@ -9,7 +9,7 @@ import statistics
 import time
 from pathlib import Path
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.reading import extent
 from tools.common.local_broker import LocalBroker
@@ -23,32 +23,32 @@ GOAL_PER_SECOND = 1e6
 DEADLINE_SECONDS = 120.0
 
 
-def await_dispatched(board: Board, offset: int) -> float:
+def await_dispatched(counters: BrokerCounters, offset: int) -> float:
     """Wait until the dispatcher reaches `offset`; the monotonic second at which it did."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while (seen := board.reput_from_offset.read()) < offset:
+    while (seen := counters.reput_from_offset.read()) < offset:
         if time.monotonic() > deadline:
             raise RuntimeError(f"the dispatcher stays at {seen} of {offset}")
-        waiting.await_change(board.reput_from_offset, seen, 100)
+        waiting.await_change(counters.reput_from_offset, seen, 100)
     return time.monotonic()
 
 
 def _once(directory: Path, work: str) -> tuple[float, float]:
     """Messages a second appended, then dispatched: the dispatcher is held still in between, so each has the machine."""
     with LocalBroker(directory, brokerRole="ASYNC_MASTER") as broker:
-        board = Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
         run_load(broker.store, work, SIZE, 1)  # its warm-up: the queues are there
-        await_dispatched(board, board.max_physical_offset.read())
+        await_dispatched(counters, counters.max_physical_offset.read())
         warm_memory()
-        dispatcher = board.pids["dispatcher"].read()
+        dispatcher = counters.pids["dispatcher"].read()
         os.kill(dispatcher, signal.SIGSTOP)
         try:
-            begun_at = board.put_messages.read()
+            begun_at = counters.put_messages.read()
             appended = run_load(broker.store, work, SIZE, MESSAGES).messages_per_second
         finally:
             os.kill(dispatcher, signal.SIGCONT)
-        began, messages = time.monotonic(), board.put_messages.read() - begun_at
-        seconds = await_dispatched(board, board.max_physical_offset.read()) - began
+        began, messages = time.monotonic(), counters.put_messages.read() - begun_at
+        seconds = await_dispatched(counters, counters.max_physical_offset.read()) - began
     shutil.rmtree(directory)
     return appended, messages / seconds
 

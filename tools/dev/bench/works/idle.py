@@ -6,7 +6,7 @@ import shutil
 import time
 from pathlib import Path
 
-from engine.figures.status import snapshot
+from engine.monitoring.status import snapshot
 from tools.common.local_broker import LocalBroker
 from tools.dev.bench.bed.cpu_time import cpu_seconds
 from tools.dev.bench.bed.figures import Figure, Ratio

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.reading import extent
 from tools.common.local_broker import LocalBroker
@@ -23,12 +23,12 @@ FREE, ONE_CPU = "", "0"
 
 def await_slaves(store: Path, count: int = 1) -> None:
     """Wait until that many slaves are in sync. Raises RuntimeError after half a minute."""
-    board = Board.attach(extent.require_running(store).region_directory, writable=True)
+    counters = BrokerCounters.attach(extent.require_running(store).region_directory, writable=True)
     for _ in range(IN_SYNC_TURNS):
-        seen = board.in_sync_slaves.read()
+        seen = counters.in_sync_slaves.read()
         if seen >= count:
             return
-        waiting.await_change(board.in_sync_slaves, seen, IN_SYNC_TURN_MS)
+        waiting.await_change(counters.in_sync_slaves, seen, IN_SYNC_TURN_MS)
     raise RuntimeError(f"{store}: no {count} slave(s) came into step")
 
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from ipc.module_names import named
 from store.reading import extent
@@ -39,8 +39,8 @@ def _fill(directory: Path, size_bytes: int) -> None:
 def _kill_under_load(directory: Path) -> None:
     """Start, load, SIGKILL of the supervisor in the middle of it: its processes die with it."""
     with LocalBroker(directory, brokerRole="ASYNC_MASTER") as broker:
-        board = Board.attach(extent.require_running(broker.store).region_directory, writable=True)
-        end = board.max_physical_offset.read() + TAIL_BYTES
+        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
+        end = counters.max_physical_offset.read() + TAIL_BYTES
         command = [sys.executable, "-m", named("tools.dev.bench.bed.load"), str(broker.store), "--work", "keyed"]
         command += ["--size", str(BODY_BYTES), "--messages", str(1 << 30)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -48,12 +48,12 @@ def _kill_under_load(directory: Path) -> None:
             assert load.stdin is not None
             load.stdin.write(b"go\n")
             load.stdin.flush()
-            while (seen := board.max_physical_offset.read()) < end and load.poll() is None:
-                waiting.await_change(board.max_physical_offset, seen, 100)
+            while (seen := counters.max_physical_offset.read()) < end and load.poll() is None:
+                waiting.await_change(counters.max_physical_offset, seen, 100)
             broker.process.kill()
             broker.process.wait()
             load.kill()
-        board.counters.close()
+        counters.region.close()
 
 
 def _open(directory: Path) -> tuple[float, float]:

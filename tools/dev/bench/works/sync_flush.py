@@ -6,7 +6,7 @@ import shutil
 import statistics
 from pathlib import Path
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tools.common.local_broker import LocalBroker
 from tools.dev.bench.bed.figures import Figure, Ratio
@@ -25,11 +25,13 @@ def measure(directory: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
     for number in range(repeat):
         home = directory / f"sync-flush-{number}"
         with LocalBroker(home, brokerRole="ASYNC_MASTER", flushDiskType="SYNC_FLUSH") as broker:
-            board = Board.attach(extent.require_running(broker.store).region_directory)
+            counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
             for producers, messages in MESSAGES.items():
-                flushes, put = board.log_flushes.read(), board.put_messages.read()
+                flushes, put = counters.log_flushes.read(), counters.put_messages.read()
                 load = run_load(broker.store, "sync", SIZE, messages, producers)
-                grouped[producers].append((board.put_messages.read() - put) / (board.log_flushes.read() - flushes))
+                grouped[producers].append(
+                    (counters.put_messages.read() - put) / (counters.log_flushes.read() - flushes)
+                )
                 rates[producers].append(load.messages_per_second)
                 medians[producers].append(statistics.median(report["p50_us"] for report in load.producers))
         shutil.rmtree(home)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import psutil
 
-from engine.board.cursors import Board
+from engine.shared_memory.cursors import BrokerCounters
 from spark_bridge.columnar import rounds
 from store.reading import extent
 from store.upkeep import side_files
@@ -85,8 +85,8 @@ def _appending(home: Path, size: int, pairs: int) -> tuple[dict[bool, list[Run]]
     shares = []
     keys = {"brokerRole": "ASYNC_MASTER", "columnarSidecar": "true"}
     with LocalBroker(home, mappedFileSizeCommitLog=APPEND_SEGMENT_BYTES, **keys) as broker:
-        board = Board.attach(extent.require_running(broker.store).region_directory)
-        builder, writer = (psutil.Process(board.pids[role].read()) for role in ("sidecar", "writer"))
+        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
+        builder, writer = (psutil.Process(counters.pids[role].read()) for role in ("sidecar", "writer"))
         builder.send_signal(signal.SIGSTOP)
         run_load(broker.store, "batch", size, APPENDED[size], 1)  # for the builder to read
         for number in range(pairs):
