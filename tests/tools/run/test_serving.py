@@ -61,7 +61,7 @@ def test_a_start_that_fails_is_not_waited_for(file: Path) -> None:
 
 def test_a_port_that_another_program_has_is_said(file: Path) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind(("127.0.0.1", free_port()))  # the HA port, the next one, is free
         taken.listen()
         file.write_text(file.read_text() + f"bindAddress=127.0.0.1\nlistenPort={taken.getsockname()[1]}\n")
         ran = run("broker", "-c", file, "--detach", *PATIENTLY)
