@@ -1,5 +1,8 @@
 """CRC-32 by carry-less multiplication: the compiled piece that folds a whole run of bytes, 16 or 64 a step.
 
+The code has both steps. When it runs first it asks the CPU whether that multiplies 64 bytes at once: so one library is
+as fast as any machine on which it runs.
+
 A CRC is the remainder of the bytes, read as a polynomial over GF(2). `clmul` multiplies such polynomials, so a block
 moves over the blocks behind it in one multiplication by x^distance mod P, and only the last 128 bits need a division
 (Barrett's). After "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel, 2009; bits are reflected.
@@ -19,6 +22,13 @@ from llvmlite import ir
 
 POLYNOMIAL = 0x104C11DB7
 ACCUMULATORS = 4
+LANES, WIDE_LANES = 1, 4  # of 16 bytes, that an instruction multiplies: of every CPU that code is made for, of some
+WIDE = ('"target-cpu"="x86-64-v4"', '"target-features"="+vpclmulqdq,+pclmul"')  # of the function for these
+# What CPUID says of them, Intel's manual, volume 2A: registers of leaf 1 and of leaf 7; and which of XCR0's bits say
+# that the system keeps the registers of AVX-512 from one process to the next.
+XSAVE_OF_1_ECX = 1 << 27
+AVX512_OF_7_EBX, VPCLMUL_OF_7_ECX = 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31, 1 << 10  # F, DQ, CD, BW, VL
+KEPT_OF_XCR0 = 0b1110_0110
 BYTE, INT32, INT64, INT128 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.IntType(128)
 LANE = ir.VectorType(INT64, 2)
 
@@ -207,7 +217,89 @@ class _Fold:
         return self.loop(at, [value], end, size, single_step)[1][0]
 
 
-def fold(context: Any, builder: Any, signature: Any, arguments: Any, lanes: int) -> Any:
-    """CRC-32 of (array, start, count), count >= 4, by instructions that multiply `lanes` lanes."""
+def _cpuid(builder: Any, leaf: int) -> tuple[Any, Any]:
+    """Return what CPUID says of a leaf: EBX and ECX."""
+    shape = ir.FunctionType(ir.LiteralStructType([INT32] * 4), [INT32, INT32])
+    places = "={ax},={bx},={cx},={dx},{ax},{cx}"
+    said = builder.asm(shape, "cpuid", places, [ir.Constant(INT32, leaf), ir.Constant(INT32, 0)], side_effect=True)
+    return builder.extract_value(said, 1), builder.extract_value(said, 2)
+
+
+def _has(builder: Any, word: Any, bits: int) -> Any:
+    wanted = ir.Constant(INT32, bits)
+    return builder.icmp_unsigned("==", builder.and_(word, wanted), wanted)
+
+
+def _function(module: Any, name: str, result: Any, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Return a function of the module's own, and what writes its code; None instead if that is written."""
+    there = module.globals.get(name)
+    if there is not None:
+        return there, None
+    function = ir.Function(module, ir.FunctionType(result, arguments), name)
+    function.linkage = "internal"
+    return function, ir.IRBuilder(function.append_basic_block())
+
+
+def _crc_of(module: Any, lanes: int) -> Any:
+    """Return the function (data, start, count) that multiplies so many lanes at once."""
+    function, builder = _function(module, f"slipstream.crc.{lanes}", INT64, (BYTE.as_pointer(), INT64, INT64))
+    if builder is not None:
+        if lanes == WIDE_LANES:
+            for attribute in WIDE:
+                set.add(function.attributes, attribute)  # llvmlite's own `add` takes attributes without a value only
+        builder.ret(_Fold(builder, function.args[0], lanes).crc(*function.args[1:]))
+    return function
+
+
+def _lanes_here(module: Any) -> Any:
+    """Return the function that asks the CPU, and notes in a word of the module's how many lanes it multiplies."""
+    function, builder = _function(module, "slipstream.crc.lanes", BYTE, ())
+    if builder is None:
+        return function
+    function.attributes.add("noinline")
+    (_, saves), (extended, more) = _cpuid(builder, 1), _cpuid(builder, 7)
+    is_wide = builder.and_(_has(builder, extended, AVX512_OF_7_EBX), _has(builder, more, VPCLMUL_OF_7_ECX))
+    is_wide = builder.and_(is_wide, _has(builder, saves, XSAVE_OF_1_ECX))
+    lanes = builder.alloca(BYTE)
+    builder.store(ir.Constant(BYTE, LANES), lanes)
+    with builder.if_then(is_wide):  # without XSAVE there is no such instruction
+        shape = ir.FunctionType(ir.LiteralStructType([INT32] * 2), [INT32])
+        kept = builder.asm(shape, "xgetbv", "={ax},={dx},{cx}", [ir.Constant(INT32, 0)], side_effect=True)
+        with builder.if_then(_has(builder, builder.extract_value(kept, 0), KEPT_OF_XCR0)):
+            builder.store(ir.Constant(BYTE, WIDE_LANES), lanes)
+    said = builder.load(lanes)
+    builder.store(said, _noted(module))
+    builder.ret(said)
+    return function
+
+
+def _noted(module: Any) -> Any:
+    """Return the word of the module's that says how many lanes the CPU multiplies; 0: it was not asked yet."""
+    name = "slipstream.crc.noted"
+    there = module.globals.get(name)
+    if there is not None:
+        return there
+    word = ir.GlobalVariable(module, BYTE, name)
+    word.linkage, word.initializer = "internal", ir.Constant(BYTE, 0)
+    return word
+
+
+def fold(context: Any, builder: Any, signature: Any, arguments: Any, lanes: int | None = None) -> Any:
+    """CRC-32 of (array, start, count), count >= 4: as many `lanes` at once as the CPU multiplies, or as are given."""
     data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-    return _Fold(builder, data, lanes).crc(arguments[1], arguments[2])
+    given, module = (data, arguments[1], arguments[2]), builder.module
+    if lanes is not None:
+        return builder.call(_crc_of(module, lanes), given)
+    noted = builder.load(_noted(module))
+    with builder.if_then(builder.icmp_unsigned("==", noted, ir.Constant(BYTE, 0)), likely=False):
+        builder.call(_lanes_here(module), ())
+    is_wide = builder.icmp_unsigned("==", builder.load(_noted(module)), ir.Constant(BYTE, WIDE_LANES))
+    results = []
+    with builder.if_else(is_wide) as branches:
+        for branch, chosen in zip(branches, (WIDE_LANES, LANES), strict=True):
+            with branch:
+                results.append((builder.call(_crc_of(module, chosen), given), builder.block))
+    result = builder.phi(INT64)
+    for value, block in results:
+        result.add_incoming(value, block)
+    return result

@@ -21,6 +21,7 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numba
+from llvmlite import binding
 from numba import njit, types
 from numba.core import caching, event, sigutils
 from numba.core.registry import cpu_target
@@ -127,6 +128,7 @@ class KernelCache(cache_class):  # type: ignore[misc]
 config: Any = numba.config  # untyped
 numba_event: Any = event
 signatures: Any = sigutils
+binding.initialize_native_asmparser()  # for the assembly in `ipc.compiled.carryless`; numba itself has none
 if config.DISABLE_JIT:
     raise CompilerOff
 is_native = os.environ.get(carried.ASKED) == carried.NATIVE or {config.CPU_NAME, config.CPU_FEATURES} != {None}

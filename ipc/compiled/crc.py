@@ -39,20 +39,17 @@ def has_zlib() -> bool:
     return True
 
 
-def _lanes() -> int:
-    """128-bit lanes that one instruction of the machine that is compiled for takes; 0 without the instruction."""
+def _has_instruction() -> bool:
+    """Whether the machine that is compiled for has the instruction."""
     from numba.core import codegen, config
 
     numba_codegen: Any = codegen  # untyped
     given: str | None = vars(config)["CPU_FEATURES"]
-    features = set((numba_codegen.get_host_cpu_features() if given is None else given).split(","))
-    if {"+vpclmulqdq", "+avx512bw"} <= features:
-        return 4
-    return 1 if INSTRUCTION in features else 0
+    return INSTRUCTION in (numba_codegen.get_host_cpu_features() if given is None else given).split(",")
 
 
-def crc_of_products(lanes: int) -> Any:
-    """The compiled piece for an x86-64 with that many lanes: crc(array, start, count), count >= COUNT_MIN."""
+def crc_of_products(lanes: int | None = None) -> Any:
+    """The compiled piece for an x86-64: crc(array, start, count), count >= COUNT_MIN; if given, for so many lanes."""
 
     def crc(_typing: Any, array: Any, start: Any, count: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -148,8 +145,8 @@ def crc32_of_tables(data: Bytes, start: int, count: int) -> int:
     return np.int64(crc ^ np.uint32(0xFFFFFFFF))
 
 
-LANES = 1 if is_carried() else _lanes()  # carried code is for machines that have the instruction
-_by_instruction: Any = of_this({"x86_64": crc_of_products(LANES or 1), "aarch64": crc32_of_words})
+HAS_INSTRUCTION = is_carried() or _has_instruction()  # carried code is for machines that have it
+_by_instruction: Any = of_this({"x86_64": crc_of_products(), "aarch64": crc32_of_words})
 
 
 @kernel
@@ -160,4 +157,4 @@ def crc32_of_instructions(data: Bytes, start: int, count: int) -> int:
     return _by_instruction(data, start, count)
 
 
-crc32: Any = crc32_of_instructions if LANES else crc32_of_zlib if has_zlib() else crc32_of_tables
+crc32: Any = crc32_of_instructions if HAS_INSTRUCTION else crc32_of_zlib if has_zlib() else crc32_of_tables

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from numba import njit
 
+from ipc import machine
 from ipc.compiled import carryless, compiler, crc
+from ipc.machine import CPU_FILE
 
 assert compiler  # numba knows our declarations by it
 WAYS = (crc.crc32_of_tables, crc.crc32, *((crc.crc32_of_zlib,) if crc.has_zlib() else ()))
@@ -21,11 +23,15 @@ def test_every_length_at_every_alignment(way: Callable[[np.ndarray, int, int], i
             assert way(data, start, count) == zlib.crc32(data[start : start + count].tobytes())
 
 
+WIDE = {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl", "vpclmulqdq"}
+FLAGS = set(next(line for line in CPU_FILE.read_text().splitlines() if line.startswith(machine.FLAGS)).split())
+
+
 @pytest.mark.skipif(
-    crc.INSTRUCTION != "+pclmul" or not crc.LANES, reason="this machine is no x86-64 that multiplies so"
+    crc.INSTRUCTION != "+pclmul" or not crc.HAS_INSTRUCTION, reason="this machine is no x86-64 that multiplies so"
 )
-@pytest.mark.parametrize("lanes", [1, crc.LANES])
-def test_carry_less_multiplication_of_any_width(lanes: int) -> None:
+@pytest.mark.parametrize("lanes", [None, carryless.LANES, *[carryless.WIDE_LANES] * (WIDE <= FLAGS)])
+def test_carry_less_multiplication_of_any_width(lanes: int | None) -> None:
     instruction = crc.crc_of_products(lanes)
 
     @njit
