@@ -29,8 +29,8 @@ from store.message.record import (
     store_timestamp_at,
 )
 from store.message.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_lmq, is_system_topic
+from store.message.unit import LAST_ADDRESS
 from store.queues.consume_queue import Entries
-from store.queues.extension import LAST_ADDRESS
 
 KEY_SEPARATOR = " "
 STORE_TIMESTAMP_AT = store_timestamp_at(0)  # with an IPv4 born host

@@ -23,6 +23,7 @@ from store.errors import QueueFileMismatch
 from store.files import file_io, mapped_files
 from store.files.segment import file_name
 from store.files.segment_files import named_files
+from store.message.unit import LAST_ADDRESS
 from store.queues.consume_queue import VALIDATED_FILES, ConsumeQueue
 
 EXT_DTYPE = np.dtype([("size", ">i2"), ("tags_code", ">i8"), ("store_timestamp_ms", ">i8"), ("bitmap_bytes", ">i2")])
@@ -30,7 +31,6 @@ UNIT_BYTES = EXT_DTYPE.itemsize  # without a bitmap
 END_BYTES = 4  # a unit goes into a file only if these still fit behind it
 END_OF_FILE = b"\xff\xff"
 ADDRESS_ZERO = -(1 << 63)
-LAST_ADDRESS = -(1 << 31) - 1  # tags codes are 32 bits, so anything up to here is an address
 FILE_BYTES_KEY = "mappedFileSizeConsumeQueueExt"
 SAME_TIME_MAX = 4096  # units of one store time that are looked through for a record's own
 _UNIT = struct.Struct(">hqqh")

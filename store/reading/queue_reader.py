@@ -17,10 +17,11 @@ from store.compat import QueueRules
 from store.files import file_io, mapped_files
 from store.files.segment import file_name
 from store.files.segment_files import named_files
+from store.message.unit import LAST_ADDRESS, Unit
 from store.queues.batch_consume_queue import UNIT_BYTES
 from store.queues.consume_queue import ENTRY_BYTES
-from store.queues.extension import ADDRESS_ZERO, LAST_ADDRESS, QueueExt
-from store.reading.units_kernel import UnitColumn, batch_unit_of, decode_units, first_living
+from store.queues.extension import ADDRESS_ZERO, QueueExt
+from store.reading.units_kernel import batch_unit_of, decode_units, first_living
 
 MAPS_MAX = 4096
 NO_FILE = -1
@@ -117,7 +118,7 @@ class QueueReader:
             if array is None or len(array) < position + count * ENTRY_BYTES:
                 return NO_FILE
             decode_units(array, position, count, ENTRY_BYTES, queue_offset, rows)
-            if rows[0, UnitColumn.SIZE] > 0 or is_again:
+            if rows[0, Unit.SIZE] > 0 or is_again:
                 break
             self._maps.look_again(path)
         if self._ext is not None:
@@ -134,11 +135,11 @@ class QueueReader:
                 continue
             units = min(size // self.unit_bytes, end - base // ENTRY_BYTES) if is_plain else self._written(base)
             first = int(first_living(array, units, self.unit_bytes, min_physical_offset))
-            one = np.zeros((1, len(UnitColumn)), np.int64)
+            one = np.zeros((1, len(Unit)), np.int64)
             if first < units:
                 decode_units(array, first * self.unit_bytes, 1, self.unit_bytes, 0, one)
-                if one[0, UnitColumn.SIZE] > 0:
-                    return base // ENTRY_BYTES + first if is_plain else int(one[0, UnitColumn.QUEUE_OFFSET])
+                if one[0, Unit.SIZE] > 0:
+                    return base // ENTRY_BYTES + first if is_plain else int(one[0, Unit.QUEUE_OFFSET])
         if rules.minimum_at_end or not is_plain:
             return end
         return files[0][0] // ENTRY_BYTES if files else 0
@@ -163,7 +164,7 @@ class QueueReader:
                 continue
             count = min(units - first, most)
             decode_units(array, first * UNIT_BYTES, count, UNIT_BYTES, 0, rows)
-            sizes, offsets = rows[:count, UnitColumn.SIZE], rows[:count, UnitColumn.QUEUE_OFFSET]
+            sizes, offsets = rows[:count, Unit.SIZE], rows[:count, Unit.QUEUE_OFFSET]
             unused = np.flatnonzero((sizes <= 0) | (offsets >= end))
             return int(unused[0]) if len(unused) else count
         return NO_FILE
@@ -171,7 +172,7 @@ class QueueReader:
     def _resolve(self, rows: Words) -> None:
         """The tags codes of units whose entries name a place in the extension."""
         assert self._ext is not None
-        for index in np.flatnonzero(rows[:, UnitColumn.TAGS_CODE] <= LAST_ADDRESS).tolist():
-            unit = self._ext.read(int(rows[index, UnitColumn.TAGS_CODE]) - ADDRESS_ZERO)
+        for index in np.flatnonzero(rows[:, Unit.TAGS_CODE] <= LAST_ADDRESS).tolist():
+            unit = self._ext.read(int(rows[index, Unit.TAGS_CODE]) - ADDRESS_ZERO)
             if unit is not None:
-                rows[index, UnitColumn.TAGS_CODE] = unit.tags_code
+                rows[index, Unit.TAGS_CODE] = unit.tags_code

@@ -7,35 +7,28 @@ Implements: ConsumeQueueIterator, BatchConsumeQueueIterator
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from ipc.arrays import Bytes, Words
 from ipc.compiled.kernels import kernel
 from ipc.compiled.memory import load_be16, load_be32, load_be64
+from store.message.unit import Unit
 from store.queues.batch_consume_queue import BATCH_DTYPE
 from store.queues.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT, PREFILL_SIZE
 
 BASE_AT, COUNT_AT = (int(BATCH_DTYPE.fields[name][1]) for name in ("base_offset", "count"))  # type: ignore[index]
 
 
-class UnitColumn(IntEnum):
-    """Columns of a unit's row."""
-
-    PHYSICAL_OFFSET, SIZE, TAGS_CODE, QUEUE_OFFSET, MESSAGES = 0, 1, 2, 3, 4
-
-
 @kernel
 def decode_units(array: Bytes, at: int, count: int, unit_bytes: int, queue_offset: int, rows: Words) -> None:
     """The `count` units from byte `at` on; a plain queue's first one has that queue offset."""
     for index in range(count):
-        rows[index, UnitColumn.PHYSICAL_OFFSET] = load_be64(array, at)
-        rows[index, UnitColumn.SIZE] = load_be32(array, at + ENTRY_SIZE_AT)
-        rows[index, UnitColumn.TAGS_CODE] = load_be64(array, at + ENTRY_TAGS_AT)
+        rows[index, Unit.PHYSICAL_OFFSET] = load_be64(array, at)
+        rows[index, Unit.SIZE] = load_be32(array, at + ENTRY_SIZE_AT)
+        rows[index, Unit.TAGS_CODE] = load_be64(array, at + ENTRY_TAGS_AT)
         if unit_bytes == ENTRY_BYTES:
-            rows[index, UnitColumn.QUEUE_OFFSET], rows[index, UnitColumn.MESSAGES] = queue_offset + index, 1
+            rows[index, Unit.QUEUE_OFFSET], rows[index, Unit.MESSAGES] = queue_offset + index, 1
         else:
-            rows[index, UnitColumn.QUEUE_OFFSET] = load_be64(array, at + BASE_AT)
-            rows[index, UnitColumn.MESSAGES] = load_be16(array, at + COUNT_AT)
+            rows[index, Unit.QUEUE_OFFSET] = load_be64(array, at + BASE_AT)
+            rows[index, Unit.MESSAGES] = load_be16(array, at + COUNT_AT)
         at += unit_bytes
 
 

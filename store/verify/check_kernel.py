@@ -22,7 +22,7 @@ from store.message import properties, record
 from store.message import rows_kernel as layout
 from store.message.measure import BODY_LENGTH_BYTES
 from store.message.measure_kernel import measure, names_itself, store_timestamp
-from store.queues import extension
+from store.message.unit import LAST_ADDRESS
 from store.queues.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT
 from store.verify.check_words import (
     CheckStop,
@@ -40,7 +40,6 @@ from store.verify.check_words import (
 EVENTS_A_RECORD = 4
 goes_to_queue = inlined(record.goes_to_queue)
 
-EXT_ADDRESS_MAX = extension.LAST_ADDRESS  # at and below: not a hash but the address of an extension unit
 ANY_TAGS = 1 << 62  # in an event: the tags are not ASCII, their hash is not known here
 MULTI_NAME = np.frombuffer(properties.MULTI_DISPATCH.encode() + b"\x01", np.uint8)
 TAGS_WORD, DELAY_WORD, MULTI_WORD = (
@@ -187,9 +186,9 @@ def _look_at_entry(
     if load_be64_from(address) == base_offset + position and load_be32_from(address + ENTRY_SIZE_AT) == size:
         late = queues[number, Queue.KIND] == QueueKind.SCHEDULE and parts[Part.LEVEL] > 0
         same = held == code or (late and held == parts[Part.STORED] + delays[min(parts[Part.LEVEL], len(delays) - 1)])
-        if same or held <= EXT_ADDRESS_MAX or parts[Part.TAGS_PLAIN] == 0:
+        if same or held <= LAST_ADDRESS or parts[Part.TAGS_PLAIN] == 0:
             checked.matched[queues[number, Queue.MATCHED_AT] + index] = 1
-            if held <= EXT_ADDRESS_MAX:
+            if held <= LAST_ADDRESS:
                 if late:
                     code = parts[Part.STORED] + delays[min(parts[Part.LEVEL], len(delays) - 1)]
                 elif parts[Part.TAGS_PLAIN] == 0:

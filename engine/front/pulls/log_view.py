@@ -18,7 +18,7 @@ import numpy as np
 from engine.front.connections.log_body import LogFile, LogRange
 from engine.front.pulls.pull_words import AT_FIRST, FILE_WORDS, NO_LOG_FILE, FileWord
 from engine.protocol.pulling.decision import Catch, QueueExtent, looked, outside, scan_before, without_file
-from engine.protocol.pulling.select_kernel import RANGES_MAX, Limit, RangeColumn, Taken, Unit, any_matched, select
+from engine.protocol.pulling.select_kernel import RANGES_MAX, Limit, RangeColumn, Taken, any_matched, select
 from engine.protocol.pulling.subscription import TagFilter
 from engine.settings.config import BrokerConfig
 from engine.settings.store_parts import kinds_of
@@ -28,6 +28,7 @@ from ipc.arrays import Bytes, Words
 from store.compat import line_of
 from store.errors import SegmentRemoved
 from store.files.segment_files import SegmentFiles
+from store.message.unit import Unit
 from store.names import BATCH_QUEUES, CONSUME_QUEUES, QUEUE_EXTENSIONS
 from store.queues.batch_consume_queue import UNIT_BYTES
 from store.queues.consume_queue import ENTRY_BYTES, file_bytes_of

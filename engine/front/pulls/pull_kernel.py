@@ -60,7 +60,7 @@ from engine.front.pulls.pull_words import (
 from engine.protocol.pulling.checks import PERM_READ
 from engine.protocol.pulling.decision import SCAN_BYTES
 from engine.protocol.pulling.header import PullFlag
-from engine.protocol.pulling.select_kernel import RANGES_MAX, Limit, RangeColumn, Taken, Unit, select
+from engine.protocol.pulling.select_kernel import RANGES_MAX, Limit, RangeColumn, Taken, select
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import FRAME_BYTES_MAX, LENGTH_BYTES, Serialize
 from engine.shared_memory.queue_ends import NO_SLOT
@@ -71,6 +71,7 @@ from ipc.compiled.kernels import kernel
 from ipc.compiled.memory import bytes_at, carray, copy_bytes, load_be32, store_be32, words_at
 from ipc.compiled.system_calls import send, sendfile
 from ipc.compiled.texts import same_bytes, seeded_hash, whole_number, write_decimal
+from store.message.unit import Unit
 from store.queues.consume_queue import ENTRY_BYTES
 from store.reading.units_kernel import decode_units
 

@@ -13,20 +13,10 @@ from enum import IntEnum
 
 from ipc.arrays import Words
 from ipc.compiled.kernels import kernel
+from store.message.unit import LAST_ADDRESS, Unit
 
-LAST_ADDRESS = -(1 << 31) - 1  # a tags code up to here is the address of a unit that is not there: it says nothing
 INT32 = 1 << 32
 RANGES_MAX = 4096
-
-
-class Unit(IntEnum):
-    """Columns of a queue's unit."""
-
-    PHYSICAL_OFFSET = 0
-    SIZE = 1
-    TAGS_CODE = 2
-    QUEUE_OFFSET = 3  # of its first message
-    MESSAGES = 4
 
 
 class Limit(IntEnum):
@@ -69,7 +59,7 @@ class Taken(IntEnum):
 @kernel
 def is_matched(tags_code: int, codes: Words) -> bool:
     """Whether a unit's tags code is one of `codes` (ascending)."""
-    if tags_code <= LAST_ADDRESS:
+    if tags_code <= LAST_ADDRESS:  # of a unit that is not there: it says nothing
         return True
     code = tags_code & (INT32 - 1)  # Long.intValue
     if code >= INT32 >> 1:

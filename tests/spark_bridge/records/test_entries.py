@@ -15,8 +15,8 @@ from spark_bridge.records.scan import LogWindow
 from spark_bridge.split.splits import LogExtent, Selection, Split, plan
 from store.errors import CorruptRecord
 from store.message.record import MAGIC_V2, MAX_TOPIC_BYTES, QUEUE_OFFSET_AT, encode
+from store.message.unit import LAST_ADDRESS
 from store.queues.consume_queue import CQ_DTYPE
-from store.queues.extension import LAST_ADDRESS
 from tests.spark_bridge.stores import GOLDEN_STORES, SmallStore, read_rows, unpack_golden
 
 ENTRY = CQ_DTYPE.itemsize

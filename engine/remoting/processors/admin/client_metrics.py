@@ -35,10 +35,10 @@ from ipc.arrays import Words
 from ipc.clock import wall_ms
 from ipc.errors import IpcError
 from store.message.topics import DEAD_PREFIX, RETRY_PREFIX, is_system_topic
+from store.message.unit import Unit
 from store.names import CONSUME_QUEUES, QUEUE_EXTENSIONS
 from store.queues.consume_queue import file_bytes_of
 from store.reading.queue_reader import NO_FILE, FileMaps, QueueReader
-from store.reading.units_kernel import UnitColumn
 
 STEP = 500  # queues, or members, between two turns of the loop
 LOOKS_MAX = 20_000  # queues that are read for one scrape
@@ -198,7 +198,7 @@ class _Look(QueueLook):
         self._root = Path(config.store_path_root_dir)
         self._file_bytes = file_bytes_of(config.mapped_file_size_consume_queue_bytes)
         self._ext_bytes = kinds_of(config).ext_file_bytes
-        self._rows: Words = np.zeros((ROWS, len(UnitColumn)), np.int64)
+        self._rows: Words = np.zeros((ROWS, len(Unit)), np.int64)
 
     def lags(self, every: list[Consuming], now_ms: int) -> list[tuple[Consuming, Lag]]:
         """Return the lags for which few enough queues have to be read."""
@@ -233,7 +233,7 @@ class _Look(QueueLook):
             count = reader.read(start + seen, end, ROWS, self._rows)
             if count in (NO_FILE, 0):
                 break
-            matched += int(np.isin(self._rows[:count, UnitColumn.TAGS_CODE], wanted).sum())
+            matched += int(np.isin(self._rows[:count, Unit.TAGS_CODE], wanted).sum())
             seen += count
         if not seen:
             return end - start

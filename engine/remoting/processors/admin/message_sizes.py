@@ -15,11 +15,11 @@ from engine.settings.config import BrokerConfig
 from engine.settings.store_parts import kinds_of
 from engine.shared_memory.queue_ends import QueueEnds
 from ipc.arrays import Words
+from store.message.unit import Unit
 from store.names import BATCH_QUEUES, CONSUME_QUEUES
 from store.queues.batch_consume_queue import UNIT_BYTES
 from store.queues.consume_queue import ENTRY_BYTES, file_bytes_of
 from store.reading.queue_reader import NO_FILE, FileMaps, QueueReader
-from store.reading.units_kernel import UnitColumn
 
 ROWS, MAPS = 16_384, 64
 ENTRIES_MAX = 4_000_000  # for one question; what is more is read for the next
@@ -33,7 +33,7 @@ class MessageSizes:
         self._config, self._ends, self._maps = config, ends, FileMaps(MAPS)
         self._names: list[tuple[str, int]] = ends.names()
         self._seen: Words = ends.next_offsets[: len(self._names)].copy()
-        self._rows: Words = np.zeros((ROWS, len(UnitColumn)), np.int64)
+        self._rows: Words = np.zeros((ROWS, len(Unit)), np.int64)
         self.by_topic: dict[str, Row] = {}
 
     def look(self) -> dict[str, Row]:
@@ -61,13 +61,13 @@ class MessageSizes:
                     at += reader.units_a_file - at % reader.units_a_file
                     continue
                 break
-            sizes, messages = self._rows[:count, UnitColumn.SIZE], self._rows[:count, UnitColumn.MESSAGES]
+            sizes, messages = self._rows[:count, Unit.SIZE], self._rows[:count, Unit.MESSAGES]
             each = sizes // np.maximum(messages, 1)
             buckets = np.bincount(np.searchsorted(BOUNDS, each), minlength=len(BOUNDS) + 1)
             for number, many in enumerate(buckets.tolist()):
                 row[number] += many
             row[-1] += int(each.sum())
-            at = int(self._rows[count - 1, UnitColumn.QUEUE_OFFSET] + max(1, int(messages[-1])))
+            at = int(self._rows[count - 1, Unit.QUEUE_OFFSET] + max(1, int(messages[-1])))
             seen += count
         self._seen[slot] = min(at, end)
         return seen

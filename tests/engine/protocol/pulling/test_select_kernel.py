@@ -10,15 +10,14 @@ import pytest
 
 from engine.protocol.pulling.decision import QueueExtent, Status, looked, outside, scan_before, without_file
 from engine.protocol.pulling.select_kernel import (
-    LAST_ADDRESS,
     Limit,
     RangeColumn,
     Taken,
-    Unit,
     any_matched,
     is_matched,
     select,
 )
+from store.message.unit import LAST_ADDRESS, Unit
 
 SEEDS = 400
 PLAIN_UNIT, BATCH_UNIT = 20, 46
