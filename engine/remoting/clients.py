@@ -98,7 +98,7 @@ QUIET_MS, QUIET_TIMES = 2000, 4  # nothing came for so long: turns are as many t
 
 
 class Clients:
-    """The role of the remoting server."""
+    """The role that owns what all clients share, and answers what fronts pass on to it."""
 
     name = "clients"
 

@@ -133,9 +133,9 @@ def find_end(
 ) -> LogEnd:
     """Walk from the record at `start` to the end of the records; those below `whole_to` came there as they were put.
 
-    A body has a CRC, topic and properties have none. So above `whole_to` the last record is not taken for whole when
-    its text ends in zeros, nor, after a `power_cut`, any record whose text has nothing but zeros from one of its last
-    bytes in a page up to the page's end: so it looks when the last bytes, or those of a page, never came to disk.
+    A body has a CRC, topic and properties have none. Bytes that never came to disk are zeros. So above `whole_to` the
+    last record is not taken for whole when its text ends in zeros. After a `power_cut` no record is taken for whole
+    whose last bytes in a page are zeros, with only zeros behind them in that page: the disk may lack that page.
     `stored_before_ms`, `queue_end`: what is known of the log before `start`, so that records left over from an earlier
     use of the bytes are distinguished from its own.
     """

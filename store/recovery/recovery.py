@@ -12,8 +12,8 @@ Implements: CommitLog.recoverNormally, recoverAbnormally, ConsumeQueue.recover (
                                                                 acknowledged
 
 A slave's log may end in part of a record: that is TORN, and the master sends it again. Queues are cut to the log's end
-and built up to it; what cannot be trusted is built again from the log, in which case every queue is, from where the log
-begins on: what queues have of expired records stays, because a queue at rest has its number from nowhere else.
+and built up to it. If one cannot be trusted, all are built again from where the log begins. What they have of expired
+records stays: a queue at rest has its number from nowhere else.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def zero(files: SegmentFiles, dirty: Sequence[Dirty]) -> None:
 
 
 def settle(files: SegmentFiles, bases: Sequence[int], floor: int) -> bool:
-    """Have the disk's own word about everything from `floor` on, before it is looked at. Raises NotOnDisk.
+    """Read everything from `floor` on from the disk again, before it is looked at. Raises NotOnDisk.
 
     A broker that could not flush leaves pages which the kernel calls clean although the disk never took them: they
     would pass every check, be called flushed, and be gone with the next power cut. So they are read again.

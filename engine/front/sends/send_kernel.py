@@ -2,8 +2,8 @@
 
 Implements: SendMessageRequestHeaderV2.decode, SendMessageProcessor.sendMessage, sendBatchMessage, MessageExtEncoder,
     MessageDecoder.string2messageProperties, messageProperties2String, HashMap (spec: remoting, 2 and 7; store-formats)
-From the header (codes 10, 310 and 320) over the properties and the parts that sends of one message and of several
-share to batches, one piece to the writer, and to the loop over frames. What comes out is byte for byte what
+The file has, in this order: the header (codes 10, 310 and 320), the properties, what sends of one message and of
+several share, batches, a record's way into the ring, the loop over frames. What comes out is byte for byte what
 `store.put.request`, `store.put.draft`, `store.put.batch` and `engine.rings` make. A frame that leaves the fast path
 is left where it is, and nothing is changed: Python takes it. Lengths are a client's word: each is compared with what is
 there before a byte is read. Python calls `take_sends`, at the end of this file. Begin to read there.

@@ -2,7 +2,7 @@
 
 Implements: AdminBrokerProcessor, ClientManageProcessor, as far as a log that others replicate needs them
 spec: remoting, 6 metadata request bodies, 8 admin requests, 12 real master, our slave
-Figures and settings come from the shell through `Facts`; what is to be saved, registered or set is left in
+Figures and settings come from the clients role through `Facts`; what is to be saved, registered or set is left in
 `metadata.changed`, `wants_registration` and `changed_settings`.
 """
 
@@ -60,7 +60,7 @@ class Changeable(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Facts that only the shell knows, asked for when needed."""
+    """Facts that only the clients role knows, asked for when needed."""
 
     runtime: Callable[[], Mapping[str, str]]
     ha_status: Callable[[], Json]
@@ -78,7 +78,7 @@ class BrokerRequests(Answerer):
         super().__init__(compat)
         self._rules = self.line.broker
         self.metadata, self._facts, self._is_slave, self._has_timers = metadata, facts, is_slave, has_timers
-        self.changed_settings: dict[str, int] = {}  # the shell's to take
+        self.changed_settings: dict[str, int] = {}  # for the clients role to take
         self.wants_registration = False
         self.handlers: dict[int, Handler] = {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,

@@ -8,7 +8,7 @@ The protocol has no names and no secrets, so a caller that sends eight bytes is 
 take what others need: callers of one address (`crowd`) make room for each other before anybody else makes room for
 them; slots go to the crowd that holds the fewest, and to its caller that waits longest. A caller that holds a slot
 without being a slave (it says nothing, or acknowledges nothing) gives the slot up as soon as another one waits.
-Pure: a caller is a number that the shell knows, time is passed in.
+Pure: a caller is a number that the listener knows, time is passed in.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ spec: ha-protocol, 4 slave side, 9 states, 14 traps
     READY --connected--> TRANSFER --closed--> READY        READY, TRANSFER --stopped--> SHUTDOWN
 
 While a connection begins (`is_opening`), all that comes goes through `take`: `engine.protocol.ha.opening` compares it
-with what we have. From then on the bytes of the log do not pass through this object. The shell puts [into the log at
-`max_physical_offset`, at most `body_left` bytes; into `header_space`], in this order, what came, and tells by
-`received(count)` how many these were. A cut may fall anywhere.
+with what we have. From then on the bytes of the log do not pass through this object. The role puts what
+came into the log at `max_physical_offset`, at most `body_left` bytes, and what is behind that into `header_space`. It
+tells by `received(count)` how many bytes these were. A cut may fall anywhere.
 The offset of a frame is checked as soon as its header is whole, before its body, and for heartbeats too. The heads of
 records are looked at, too (compiled, in client_kernel): one that does not fit a segment is not taken, nor any of it.
 Ours reports at once after connecting; a 4.9 slave waits haSendHeartbeatInterval. A RocketMQ master accepts both.

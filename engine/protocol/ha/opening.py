@@ -6,9 +6,10 @@ A slave asks from a stretch before its own end (`Tail`) and compares what comes 
 acknowledges anything: numbers that fit say nothing about the bytes below them. A master may be RocketMQ's, which cannot
 be asked a question: what it has is seen by what it sends, and that it has nothing there by a heartbeat.
 
-An empty slave asks from 1 ("all you have"): ours begin where their log does, RocketMQ's at byte 1 while they have their
-first segment. (Byte 0 is the first of a record's size, and zero: no record has 16 MiB.) From one that has deleted it
-comes a heartbeat; then 0 gives the last segment's base, and the first one is searched by halves, a connection a probe.
+An empty slave asks from 1 ("all you have"). Our masters send from where their log begins, RocketMQ's from byte 1 while
+they have their first segment. (Byte 0 is the first of a record's size, and zero: no record has 16 MiB.) A RocketMQ
+master that has deleted that segment sends a heartbeat. Then the slave asks from 0, which gives the base of the last
+segment, and searches the first one by halves, with one connection for each probe.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from engine.protocol.ha.hello import CONTROL_BYTES_MAX, CONTROL_OFFSET, SlaveGre
 from engine.protocol.ha.wire import FRAME_HEADER, FRAME_HEADER_BYTES, CloseReason, Frame, PeerError
 
 FROM_LAST_SEGMENT, ALL_THERE_IS = 0, 1
-# A heartbeat says "no more here", once nothing follows it: a RocketMQ 5.x that may send nothing in this second says the
-# same meanwhile, and one that was held up for long begins with it.
+# A heartbeat says "no more here" once nothing follows it for so long. A RocketMQ 5.x also sends one while its flow
+# control lets nothing pass in this second, and as the first frame after it was held up for long.
 QUIET_MS = 1500
 NEVER = 1 << 62
 DIFFERENCE_BYTES = 16  # of either side, shown

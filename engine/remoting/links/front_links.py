@@ -99,7 +99,7 @@ class FrontLinks:
         self._opaques = itertools.count(1)
         self._asked: dict[tuple[int, int], asyncio.Future[RemotingCommand]] = {}  # by channel and opaque
         self._tasks: set[asyncio.Task[None]] = set()
-        self._heard: set[int] = set()  # channels of which something came to us: their end is the desk's matter
+        self._heard: set[int] = set()  # channels of which something came to us: the clients role hears of their end
         self._untold: set[int] = set()  # fronts that missed something of a table
         self._tellings: deque[Iterator[int]] = deque()  # of tables, to be gone on with
         self._silent = set(range(fronts))  # fronts that have not said yet who was there before us

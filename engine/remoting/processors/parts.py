@@ -6,9 +6,10 @@ answer at once, its `later` by coroutines; both may raise `Refused` and `Thrown`
 
 A new request needs a number and a kind in `codes.py`: the kind says who may ask, and without one the test
 `test_every_code_has_one_kind` fails. An administrators' number also stands in that test's file and in docs/security.md.
-Administrators' handlers: `AdminRequests` (engine/protocol/broker/admin_requests.py) answers from tables; `AdminOrders`
-and its neighbours (engine/remoting/processors/admin) need files or threads. A front answers the `codes` of its
-`sends.py` and `pulls.py`, a name server those of `name_server.py`.
+Administrators' handlers: `BrokerRequests` and `AdminRequests` (`requests.py`, `admin_requests.py` in
+engine/protocol/broker) answer from tables, and leave what is to be saved or set to `engine.remoting.clients`;
+`AdminOrders` and its neighbours (engine/remoting/processors/admin) need files or threads. A front answers the `codes`
+of its `sends.py` and `pulls.py`, a name server those of `name_server.py`.
 """
 
 from __future__ import annotations
