@@ -6,12 +6,13 @@ One event loop. Where there are several fronts, all listen at the same ports, an
 port that cannot be bound is tried again: the log does not need it.
 
 A client's send, call by call (modules of engine/front, where no other folder is named):
-  compiled  connections/peer.py: buffer_updated, _take; here: take_compiled; sends/compiled_sends.py: take;
-            sends/send_kernel.py: take_sends, _put or put_batch, _publish; take_sends then stores the ring's tail, which
-            shows all of them to the writer
-  the rest  here: received; sends/sends.py: begin; sends/admission.py: SendProcessor.admit, TopicChecks.check; back in
-            sends.py: _checked, _put; SendProcessor.put; sends/puts.py: Puts.put; engine/producer/pipeline.py: put,
-            _publish; engine/rings/encode_kernel.py: put_payload
+  fast      connections/peer.py: buffer_updated, _serve_buffer, _take; here: take_compiled, _take_sends;
+            sends/compiled_sends.py: CompiledSends.take, SendKernels.take; sends/send_kernel.py: take_sends, _put, then
+            put_batch or put_single; take_sends then stores the ring's tail, which shows all of them to the writer
+  the rest  here: received, _begin; sends/sends.py: begin; sends/send_processor.py: admit; sends/topic_checks.py: check;
+            sends/sends.py: _checked, _put, _drafted; sends/send_processor.py: put; sends/puts.py: Puts.put;
+            engine/producer/pipeline.py: put; sends/puts.py: FrontPipeline._publish; pipeline.py: _publish;
+            engine/rings/encode_kernel.py: put_payload
 """
 
 from __future__ import annotations
@@ -182,16 +183,16 @@ class Front:
         for port in self._ports():
             if port in self._reception.ports:
                 continue
-            is_fast, is_shared = port != self._config.listen_port, self._config.front_processes > 1
+            is_without_pulls, is_shared = port != self._config.listen_port, self._config.front_processes > 1
             try:
-                bound = self._reception.listen(address, port, is_fast=is_fast, is_shared=is_shared)
+                bound = self._reception.listen(address, port, is_without_pulls=is_without_pulls, is_shared=is_shared)
             except OSError as error:
                 if self._unbound.get(port) != error.strerror:
                     log.error("cannot listen at %s (listenPort, bindAddress); will retry", error.strerror)
                 self._unbound[port] = str(error.strerror)
                 waiting.publish(self._words.listen_errno, error.errno or -1)
                 continue
-            if not is_fast and self._number == 0:
+            if not is_without_pulls and self._number == 0:
                 waiting.publish(self._counters.listen_port, bound)
         if len(self._reception.ports) == len(self._ports()):
             waiting.publish(self._words.listen_errno, 0)
@@ -207,14 +208,14 @@ class Front:
 
     # what peers call
 
-    def admits_first(self, peer: Peer, first: int) -> bool:
+    def open_peer(self, peer: Peer, first: int) -> bool:
         """Refuse a TLS hello where TLS is not served, log and count it; admit every other first byte."""
         self._pace.stir()
         is_admitted = peer.is_tls or not self._reception.opening.refuses_hello(bytes((first,)), peer.connection.peer)
         if is_admitted and self._compiled_sends is not None:
             self._compiled_sends.enter(peer)
         refused = (rights.refusal(code, peer.connection.rights) for code in Pulls.codes)
-        peer.pulls = is_admitted and not (peer.is_fast or any(refused))
+        peer.pulls = is_admitted and not (peer.is_without_pulls or any(refused))
         return is_admitted
 
     def take_compiled(self, peer: Peer, at: int, end: int) -> int:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from engine.errors import BatchIncomplete, MessageIllegal, SendTimeout
 from engine.producer.connection import Connection
 from engine.producer.property_texts import PropertyColumn
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.rings import encode_kernel
 from engine.rings.encode_kernel import Column
 from ipc.clock import monotonic_ms, wall_ms

@@ -24,7 +24,7 @@ from engine.producer.first_run import make_ready
 from engine.producer.op_writer import Op, OpWriter
 from engine.producer.put_kernel import follow
 from engine.producer.unique_keys import UniqueKeys
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.rings import encode_kernel
 from engine.rings.payload import COMPOSED, payload_of
 from ipc import chance, forks
@@ -320,7 +320,7 @@ class BrokerPuts:
                     answer = follow(connection.block, number, sent.length, LIVENESS_NS, began_ns)
                     is_done, physical_offset, queue_offset = answer
                 if not is_done:
-                    status, physical_offset, queue_offset = connection.await_status(
+                    status, physical_offset, queue_offset = connection.await_status_of(
                         number, sent.length, sent.in_sync_slaves, deadline_ms, began_ns
                     )
         finally:
@@ -337,7 +337,7 @@ class BrokerPuts:
         physical_offset, queue_offset = connection.await_place(sent.number, deadline_ms)
         if sent.waits:
             end_offset = connection.counters.max_physical_offset.read()
-            status = connection.status_of_log(end_offset, sent.in_sync_slaves, deadline_ms)
+            status = connection.await_status_at(end_offset, sent.in_sync_slaves, deadline_ms)
         connection.clock.stop(began_ns)
         return status, physical_offset, queue_offset
 

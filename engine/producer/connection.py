@@ -8,35 +8,30 @@ looks each `LIVENESS_MS` whether the broker still runs. All times here are monot
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from engine.errors import (
     BrokerGone,
-    EngineError,
     ForeignProducer,
     InSyncReplicasNotEnough,
     MessageIllegal,
     MessagesRefused,
-    NoPermission,
     NoQueueLeft,
     NotAMaster,
     ProducerClosed,
-    QueueIdIllegal,
     SendTimeout,
     ServiceNotAvailable,
-    TopicNotExist,
 )
+from engine.producer.awaited_places import AwaitedPlaces
 from engine.producer.broker_facts import BrokerFacts
 from engine.producer.put_kernel import APPENDED, BlockWord, block_of
-from engine.protocol.ha.group_transfer import PutMessageStatus, Reached, put_status
+from engine.producer.topic_rules import TopicRules
 from engine.protocol.ha.policy import may_append, put_policy, replicas_needed
+from engine.protocol.ha.put_status import PutMessageStatus, Reached, put_status
 from engine.protocol.store.retention import DiskState
-from engine.protocol.tables.defaults import PERM_READ_WRITE, Identity, default_topics
-from engine.protocol.tables.sound_topics import TOPIC_QUEUE_NUMS
 from engine.rings import encode_kernel
 from engine.settings import replication
 from engine.shared_memory import address_cursors
@@ -47,166 +42,11 @@ from ipc.arrays import Words
 from ipc.clock import monotonic_ms
 from ipc.compiled import atomics
 from ipc.counters import Cursor
-from ipc.ring import DESCRIPTOR_WORDS, ControlWord, Descriptor, LocalWord
-from store.compat import line_of
+from ipc.ring import ControlWord, LocalWord
 from store.message.host import Host, offset_message_id
 from store.message.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES, MAX_TOPIC_BYTES_V2, SysFlag
-from store.message.topics import RETRY_PREFIX, TOPIC_PATTERN, is_lmq, is_not_for_clients
+from store.message.topics import TOPIC_PATTERN
 from store.reading import extent
-from store.tables.served_topics import CLIENT_QUEUE_NUMS
-
-# Places in the log of records that somebody waits for, kept when later records take their descriptors.
-#
-# A ring has few descriptors, and a wait for slaves or for the disk may be long: a waiting call must find its place all
-# the same. So each publish first collects what it would overwrite; the order of publishing is the order of places.
-Place = tuple[int, int]  # physical offset, or -errno when refused; queue offset
-
-
-class AwaitedPlaces:
-    """Places that one ring keeps. `expect` and `free_until` are for the thread that publishes, the others for any."""
-
-    def __init__(self, control: Words, words: Words) -> None:
-        self._control, self._descriptors = control, words.reshape(-1, DESCRIPTOR_WORDS)
-        self._expected: dict[int, list[Place]] = {}  # by number, ascending; the list is empty until its place is kept
-
-    def expect(self, number: int) -> None:
-        """Somebody waits for record `number`, the last one published."""
-        self._expected[number] = []
-
-    def forget(self, number: int) -> None:
-        """Nobody waits for it any more."""
-        self._expected.pop(number, None)
-
-    def free_until(self, tail: int) -> int:
-        """Records from `tail` on below the answer may be published: no place that is waited for is lost by that."""
-        head = int(self._control[ControlWord.HEAD])
-        # A copy in one step: while a list of pairs is made, a collection may run, and another thread forget its number.
-        for number, kept in self._expected.copy().items():
-            if number >= head:
-                return min(tail, number) + len(self._descriptors)
-            if not kept:
-                kept.append(self.described(number))
-        return tail + len(self._descriptors)
-
-    def place_of(self, number: int) -> Place:
-        """The place of a record that the writer has passed."""
-        place, kept = self.described(number), self._expected.get(number)
-        # Its descriptor gets another place only once the record that has it now is published.
-        if int(self._control[ControlWord.TAIL]) - number <= len(self._descriptors):
-            return place
-        if kept:
-            return kept[0]
-        raise EngineError(f"the place of record {number} was overwritten by later records before it was read")
-
-    def described(self, number: int) -> Place:
-        """Return a record's place from its descriptor, if no later record has the descriptor."""
-        descriptor = self._descriptors[number % len(self._descriptors)]
-        return int(descriptor[Descriptor.PHYSICAL_OFFSET]), int(descriptor[Descriptor.QUEUE_OFFSET])
-
-
-# Which queues of which topics may be written to: what RocketMQ's brokers refuse, and its clients before they send.
-#
-# Implements: AbstractSendMessageProcessor.msgCheck, MQClientInstance.topicRouteData2TopicPublishInfo (spec: remoting)
-# A RocketMQ broker leaves a topic's permission, and most of its own, to its clients: they learn it from the route, and
-# do not send where it forbids that. A local producer is both. topics.json is read again whenever the remoting server
-# has noticed that it changed, or that an administrator changed a setting.
-PERM_WRITE = 2
-TOPICS_MAX = 65_536  # remembered
-
-
-class Served(NamedTuple):
-    """A topic that may be written to: how many queues take turns, and below which number one may be named."""
-
-    queue_nums: int
-    queue_ids: int
-
-
-class TopicRules:
-    """The rules of the broker that a producer is connected to."""
-
-    def __init__(self, facts: BrokerFacts, counters: BrokerCounters, settings: Mapping[str, Any]) -> None:
-        self._facts, self._counters = facts, counters
-        line = line_of(settings["compat"])
-        self._queue_id_code = line.put.queue_id_code
-        self._auto_create = bool(settings["autoCreateTopicEnable"])
-        self._queue_nums = min(CLIENT_QUEUE_NUMS, int(settings["defaultTopicQueueNums"]))
-        identity = Identity(
-            line,
-            str(settings["brokerClusterName"]),
-            str(settings["brokerName"]),
-            int(settings["defaultTopicQueueNums"]),
-            self._auto_create,
-            bool(settings["timerWheelEnable"]),
-        )
-        self._defaults = {topic: (queues, queues, perm) for topic, queues, perm in default_topics(identity)}
-        self._served: dict[str, Served] = {}
-        self._seen = -1
-
-    def served(self, topic: str) -> Served:
-        """Return how a topic may be written to. Raises NoPermission, TopicNotExist."""
-        changes = self._counters.topics_changes.read()
-        if changes != self._seen:
-            self._served.clear()
-            self._seen = changes
-        rules = self._served.get(topic)
-        if rules is None:
-            if len(self._served) >= TOPICS_MAX:
-                self._served.clear()
-            rules = self._served[topic] = self._look(topic)
-        return rules
-
-    def check(self, topic: str, queue_id: int) -> None:
-        """Raise QueueIdIllegal for a queue that the topic lacks, and what `served` raises."""
-        rules = self.served(topic)
-        if queue_id >= rules.queue_ids:
-            raise QueueIdIllegal(topic, queue_id, rules.queue_ids, self._queue_id_code)
-
-    def check_retry(self, topic: str) -> None:
-        """Check a retry or dead-letter topic when a consumer gives back a message. Raises NoPermission."""
-        fields = self._fields(topic)
-        self._check_permission(topic, PERM_READ_WRITE if fields is None else fields[2])
-
-    def _check_permission(self, topic: str, perm: int) -> None:
-        if not perm & self._counters.broker_permission.read() & PERM_WRITE:
-            whose = f"perm is {perm}" if not perm & PERM_WRITE else "brokerPermission"
-            raise NoPermission(f"topic {topic}", f"it may not be written to ({whose}): `slipstream admin updateTopic`")
-
-    def _look(self, topic: str) -> Served:
-        if not TOPIC_PATTERN.fullmatch(topic) or len(topic) > MAX_TOPIC_BYTES_V2:
-            return Served(1, 1 << 31)  # refused for its name, by who knows what it is for
-        if is_not_for_clients(topic):
-            raise NoPermission(f"topic {topic}", "it belongs to the broker; clients cannot send to it")
-        fields = self._fields(topic)
-        if fields is None:
-            read = write = self._nums_of_new(topic)
-            perm = PERM_READ_WRITE
-        else:
-            read, write, perm = fields
-        self._check_permission(topic, perm)
-        if write <= 0:
-            raise NoPermission(f"topic {topic}", "it has no queue to write to (writeQueueNums is 0)")
-        return Served(write, max(read, write))
-
-    def _fields(self, topic: str) -> tuple[int, int, int] | None:
-        """Read queues, write queues and permission of a topic that there is."""
-        self._facts.current()
-        config = self._facts.topics.get(topic)
-        if config is None:
-            is_light = self._facts.settings.enable_lmq and is_lmq(topic)
-            return (1, 1, PERM_READ_WRITE) if is_light else self._defaults.get(topic)
-        names = {"readQueueNums": TOPIC_QUEUE_NUMS, "writeQueueNums": TOPIC_QUEUE_NUMS, "perm": PERM_READ_WRITE}
-        values = [config.get(name, default) for name, default in names.items()]
-        read, write, perm = (value if type(value) is int else 0 for value in values)
-        return read, write, perm
-
-    def _nums_of_new(self, topic: str) -> int:
-        """Queues of a topic that its first message makes. Raises TopicNotExist."""
-        if self._auto_create:
-            return self._queue_nums
-        if topic.startswith(RETRY_PREFIX):
-            return 1
-        raise TopicNotExist(topic)
-
 
 LIVENESS_MS = 100
 LIVENESS_NS = LIVENESS_MS * waiting.NS_PER_MS
@@ -407,7 +247,7 @@ class Connection:
 
     # answers
 
-    def await_status(
+    def await_status_of(
         self, number: int, length: int, in_sync_slaves: int, deadline_ms: int, began_ns: int
     ) -> tuple[PutMessageStatus, int, int]:
         """(status, physical offset, queue offset) of record `number`, `length` bytes long, once there is an answer.
@@ -416,7 +256,7 @@ class Connection:
         """
         began_ms = began_ns // waiting.NS_PER_MS
         physical_offset, queue_offset = self.await_place(number, deadline_ms)
-        status = self.status_of_log(physical_offset + length, in_sync_slaves, deadline_ms, began_ms)
+        status = self.await_status_at(physical_offset + length, in_sync_slaves, deadline_ms, began_ms)
         self.clock.stop(began_ns)
         return status, physical_offset, queue_offset
 
@@ -438,7 +278,7 @@ class Connection:
             self._policy,
         )
 
-    def status_of_log(
+    def await_status_at(
         self, end_offset: int, in_sync_slaves: int, deadline_ms: int, began_ms: int | None = None
     ) -> PutMessageStatus:
         """Wait for the status of a put that ends at `end_offset` and began at `began_ms` (default: now)."""

@@ -23,8 +23,8 @@ from engine.producer import pipeline_kernel as kernel
 from engine.producer.columns import as_bytes
 from engine.producer.pipeline_kernel import DONE_WORDS, SENT_WORDS, SentWord, StateWord
 from engine.producer.queue_slots import NO_SLOT, Queue, QueueSlots
-from engine.protocol.ha.group_transfer import PutMessageStatus, Reached, put_status
 from engine.protocol.ha.policy import may_append, put_policy, replicas_needed
+from engine.protocol.ha.put_status import PutMessageStatus, Reached, put_status
 from engine.protocol.store.retention import DiskState
 from engine.rings import encode_kernel
 from engine.rings.payload import COMPOSED, payload_of

@@ -26,7 +26,7 @@ from engine.producer.connection import Connection
 from engine.producer.first_run import make_batches_ready
 from engine.producer.property_texts import PropertyTexts, rows_of
 from engine.producer.put_kernel import Form, NotPut, form_of, put
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.rings import encode_kernel
 from engine.rings.encode_kernel import Column
 from ipc.clock import NS_PER_MS, monotonic_ms, wall_ms
@@ -251,7 +251,7 @@ class Producer(BrokerPuts):
         if count:
             bytes_of_last = np.diff(column.ends[-2:])[0] + np.diff(texts.column.ends[-2:])[0]
             end_offset = int(physical_offsets[-1]) + len(template.record) + int(bytes_of_last)
-            status = connection.status_of_log(end_offset, in_sync_slaves, deadline_ms)
+            status = connection.await_status_at(end_offset, in_sync_slaves, deadline_ms)
             connection.clock.stop(began_ns)
         return BatchResult(status, count, sent_to, queue_offsets, physical_offsets)
 
@@ -272,7 +272,7 @@ class Producer(BrokerPuts):
             if appended_only:
                 return
             in_sync_slaves = connection.counters.in_sync_slaves.read()
-            status = connection.status_of_log(end_offset, in_sync_slaves, deadline_ms)
+            status = connection.await_status_at(end_offset, in_sync_slaves, deadline_ms)
             if status is not PutMessageStatus.PUT_OK:
                 raise EngineError(f"{connection.store}: everything sent is appended, but its status is {status.value}")
         except BrokerGone:  # that is the answer

@@ -10,7 +10,7 @@ from collections import deque
 
 import numpy as np
 
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from ipc import waiting
 from ipc.arrays import Words
 from ipc.compiled import atomics

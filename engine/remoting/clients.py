@@ -26,7 +26,7 @@ from engine.net import tls
 from engine.net.rare_lines import RareLines
 from engine.net.tls import BrokerTls
 from engine.protocol.broker.admin_requests import AdminRequests
-from engine.protocol.broker.requests import Facts
+from engine.protocol.broker.requests import ShownFacts
 from engine.protocol.clients.consumers import ConsumerManager
 from engine.protocol.clients.locks import RebalanceLockManager
 from engine.protocol.clients.producers import ProducerManager
@@ -196,13 +196,13 @@ class Clients:
         """Return what parts know of the broker's runtime."""
         return {name: value for part in self._parts for name, value in part.figures().items()}
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> ShownFacts:
         config, counters = self._config, self._counters
         files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         root = os.fspath(config.store_path_root_dir)
         slave, fallbehind = self._is_slave, config.ha_slave_fallbehind_max_bytes
         samples = counters.directory
-        return Facts(
+        return ShownFacts(
             lambda: runtime_info(root, counters, files, config.compat) | self._figures(),
             lambda: ha_status(counters, read_ha_samples(samples), is_slave=slave, fallbehind_max_bytes=fallbehind),
             lambda: settings_of(config, counters),

@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.net.log_lines import Seldom
 from engine.producer.pipeline import Outcome
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.services import transactions
 from engine.protocol.services.transactions import (

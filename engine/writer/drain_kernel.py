@@ -132,7 +132,7 @@ def record_at(journal: Words, version: int) -> int:
 
 
 @kernel
-def _show(shared: Shared) -> None:
+def _publish_commit(shared: Shared) -> None:
     """Bring every word that others follow to what the current commit record says; nobody is woken yet."""
     journal, controls, counters, places = shared.journal, shared.controls, shared.counters, shared.places
     at = record_at(journal, journal[JournalWord.VERSION])
@@ -155,7 +155,7 @@ def _show(shared: Shared) -> None:
 @kernel
 def redo(shared: Shared) -> None:
     """Show what the current commit record says, and wake all who follow it; harmless when done already."""
-    _show(shared)
+    _publish_commit(shared)
     for ring in range(shared.controls.size // WORDS_PER_RING):
         wake(shared.controls, ring * WORDS_PER_RING + ControlWord.HEAD)
     wake(shared.counters, shared.places[Place.MAX_PHYSICAL])
@@ -173,20 +173,20 @@ def begin_commit(journal: Words, rings: int) -> int:
 
 
 @inlined
-def _decide(shared: Shared) -> None:
+def _commit_record(shared: Shared) -> None:
     # The commit: the record is complete in memory before the version that makes it the current one.
     store_release(shared.journal, JournalWord.VERSION, shared.journal[JournalWord.VERSION] + 1)
 
 
 @kernel
-def _commit(shared: Shared, ring: int) -> None:
+def _commit_and_publish(shared: Shared, ring: int) -> None:
     """Publish all words before any wake-up, which may cost this process the CPU.
 
     A put that is confirmed by then must see that its ring's head has passed it. Of the rings only this one's
     producer has news, and wakes first: it takes the core that is free.
     """
-    _decide(shared)
-    _show(shared)
+    _commit_record(shared)
+    _publish_commit(shared)
     wake(shared.controls, ring * WORDS_PER_RING + ControlWord.HEAD)
     wake(shared.counters, shared.places[Place.MAX_PHYSICAL])
 
@@ -205,7 +205,7 @@ def end_commit(shared: Shared, there: int, ring: int, scratch: Any, taken: Taken
     journal[there + CommitWord.TIMESTAMP] = taken.now_ms
     journal[there + CommitWord.END] += taken.put_bytes
     journal[there + CommitWord.HEADS + ring] = taken.head
-    _commit(shared, ring)
+    _commit_and_publish(shared, ring)
 
 
 @inlined
@@ -338,7 +338,7 @@ def refuse(source: Source, errno: int, shared: Shared) -> int:
     journal[there + CommitWord.REFUSED] += tail - head
     journal[there + CommitWord.HEADS + rings + ring] += tail - head
     journal[there + CommitWord.HEADS + ring] = tail
-    _commit(shared, ring)
+    _commit_and_publish(shared, ring)
     return tail - head
 
 
@@ -350,6 +350,6 @@ def roll(segment: Bytes, base: int, shared: Shared) -> int:
     store_be32(segment, at, segment.size - at)
     store_be32(segment, at + 4, BLANK_MAGIC)
     shared.journal[there + CommitWord.END] = base + segment.size
-    _decide(shared)
+    _commit_record(shared)
     redo(shared)
     return base + segment.size

@@ -28,7 +28,7 @@ import click
 from engine.errors import EngineError
 from engine.monitoring.ha_status import ha_status
 from engine.producer import Producer
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.shared_memory.cursors import BrokerCounters
 from ipc.errors import IpcError
 from store.errors import StoreError

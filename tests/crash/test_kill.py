@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
 from store.files import checkpoint as checkpoint_file

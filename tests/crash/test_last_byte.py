@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.producer import Producer
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from store.reading import extent
 from tests.harness.audit import messages_of
 from tests.harness.killing import kill_broker

@@ -11,7 +11,7 @@ import pytest
 from engine.errors import NotAMaster
 from engine.monitoring.ha_status import ha_status
 from engine.producer import Producer
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.ha.reign import Standing
 from engine.remoting.peers import fencing
 from engine.settings.config import from_mapping

@@ -32,7 +32,7 @@ class PlayedPeer:
 
     def __init__(self, number: int = 1) -> None:
         self.number, self.address = number, Host("10.1.2.3", 54321)
-        self.is_fast, self.pulls, self.is_open = False, True, True
+        self.is_without_pulls, self.pulls, self.is_open = False, True, True
         self.near, self.far = socket.socketpair()
         self.near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
         self.far.setblocking(False)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.protocol.ha.callers import CallerLimits, Callers
 from engine.protocol.ha.connection import is_of_a_slave
-from engine.protocol.ha.group_transfer import PutMessageStatus, Reached, put_status
 from engine.protocol.ha.policy import may_append, put_policy, replicas_needed
+from engine.protocol.ha.put_status import PutMessageStatus, Reached, put_status
 from engine.protocol.ha.wire import REPORT, CloseReason
 from engine.replication import group_transfer
 from engine.replication.ha_senders import SenderProcess

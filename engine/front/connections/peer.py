@@ -36,7 +36,7 @@ class PeerHost(Protocol):
 
     buffer: memoryview
 
-    def admits_first(self, peer: Peer, first: int) -> bool:
+    def open_peer(self, peer: Peer, first: int) -> bool:
         """Whether a connection may go on that begins with this byte."""
 
     def take_compiled(self, peer: Peer, at: int, end: int) -> int:
@@ -71,9 +71,11 @@ class PeerHost(Protocol):
 class Peer(asyncio.BufferedProtocol):
     """The connection; `number` is its own among all of this front, never used again."""
 
-    def __init__(self, host: PeerHost, connection: Connection, address: Host, *, is_fast: bool, is_tls: bool) -> None:
+    def __init__(
+        self, host: PeerHost, connection: Connection, address: Host, *, is_without_pulls: bool, is_tls: bool
+    ) -> None:
         self._host, self.connection, self.number = host, connection, connection.number
-        self.address, self.is_fast, self.is_tls = address, is_fast, is_tls
+        self.address, self.is_without_pulls, self.is_tls = address, is_without_pulls, is_tls
         self.is_announced = False  # to the clients role
         self.slot = -1  # where compiled code knows it; it takes what it can first
         self.pulls = False  # whether they may take the fast path
@@ -120,7 +122,7 @@ class Peer(asyncio.BufferedProtocol):
         kept = len(self._partial)
         if not self._is_begun:
             self._is_begun = True
-            if not self._host.admits_first(self, self._host.buffer[0]):
+            if not self._host.open_peer(self, self._host.buffer[0]):
                 self.close()
                 return
         if kept <= JOINED_BYTES_MAX:

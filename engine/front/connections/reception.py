@@ -55,13 +55,13 @@ class Reception:
         self._acceptors: dict[int, Acceptor] = {}
         self._seldom = Seldom(log)
 
-    def listen(self, address: str, port: int, *, is_fast: bool, is_shared: bool) -> int:
+    def listen(self, address: str, port: int, *, is_without_pulls: bool, is_shared: bool) -> int:
         """Serve one port; the one that was bound. Raises OSError."""
         listening = listen(address, port, is_shared=is_shared)
         bound: int = listening.getsockname()[1]
 
         def arrived(sock: socket.socket) -> None:
-            self._arrived(sock, is_fast)
+            self._arrived(sock, is_without_pulls)
 
         self._acceptors[port] = Acceptor(self._loop, listening, arrived, self.connections.make_room)
         return bound
@@ -78,7 +78,7 @@ class Reception:
         for connection in self.connections.all():
             connection.transport.close()
 
-    def _arrived(self, sock: socket.socket, is_fast: bool) -> None:
+    def _arrived(self, sock: socket.socket, is_without_pulls: bool) -> None:
         try:
             peer, own = sock.getpeername(), sock.getsockname()
         except OSError:  # it is gone
@@ -96,7 +96,7 @@ class Reception:
             return
         connection.rights = allowed
         address = Host(str(plain(peer[0])), peer[1])
-        one = Peer(self._host, connection, address, is_fast=is_fast, is_tls=self._is_tls_served)
+        one = Peer(self._host, connection, address, is_without_pulls=is_without_pulls, is_tls=self._is_tls_served)
         task = self._loop.create_task(self._open(arrival, one))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

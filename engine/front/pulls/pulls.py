@@ -144,7 +144,7 @@ class Pulls(Answerer):
 
     def begin(self, request: RemotingCommand, peer: Peer, _now_ms: int) -> RemotingCommand | None:
         """Serve a pull at once or hold it; the fast port refuses pulls."""
-        if peer.is_fast:
+        if peer.is_without_pulls:
             remark = f" request type {request.code} not supported"
             return self.answered(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         if request.body:  # which nobody reads, and a held one would keep

@@ -37,9 +37,9 @@ from engine.front.frames.send_words import (
     RulesWord,
     ScratchWord,
 )
-from engine.front.sends.admission import SHARE_OF_ONE, SendProcessor
 from engine.front.sends.puts import Puts
 from engine.front.sends.send_kernel import TEXT_BYTES, take_sends
+from engine.front.sends.send_processor import SHARE_OF_ONE, SendProcessor
 from engine.front.sends.sends import Sends
 from engine.producer.pipeline import STATUSES, Outcome, Pipeline
 from engine.producer.pipeline_kernel import SENT_WORDS, StateWord

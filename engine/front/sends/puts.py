@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from engine.front.connections.bridge import Bridge
 from engine.front.connections.near_wait import NearWait
 from engine.producer.pipeline import Outcome, Parked, Pipeline
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.settings.config import BrokerConfig
 from engine.shared_memory.cursors import BrokerCounters
 from ipc.ring import DESCRIPTOR_WORDS, Descriptor

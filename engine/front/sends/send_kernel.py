@@ -344,7 +344,7 @@ SAID_AT, ENTRIES_AT, ORDER_AT, SCRATCH_WORDS = (
 USUAL_FLAGS = int(SysFlag.COMPRESSED) | COMPRESSION_MASK
 BODY_AT = FAMILIES[0].body_at  # with IPv4 hosts
 RECONSUME_AT = store_host_at(0) + 8
-REQUIRED_WORDS = Field.FLAG + 1
+REQUIRED_FIELDS = Field.FLAG + 1
 LONG_DIGITS = 18
 
 
@@ -408,7 +408,7 @@ def number_at(data: Bytes, header: Words, field: int, missing: int) -> int:
 
 
 @bare_kernel
-def _is_truth(data: Bytes, header: Words, field: int, only_false: bool) -> bool:
+def _is_bool_or_missing(data: Bytes, header: Words, field: int, only_false: bool) -> bool:
     """Whether the field is missing, or says false, or may be true and says that."""
     place = HeaderWord.FIELDS + field * FIELD_WORDS
     at, count = header[place], header[place + 1]
@@ -424,7 +424,7 @@ def _is_true(data: Bytes, header: Words, field: int) -> bool:
 @bare_kernel
 def look_at_fields(data: Bytes, header: Words, is_batch: bool) -> int:
     """0, or why the fields of the header leave the fast path, but for topic and queue."""
-    for field in range(REQUIRED_WORDS):
+    for field in range(REQUIRED_FIELDS):
         if header[HeaderWord.FIELDS + field * FIELD_WORDS + 1] <= 0:
             return Fallback.FIELDS
     if header[HeaderWord.FLAG] != 0 and header[HeaderWord.FLAG] != ONEWAY_FLAG:
@@ -438,9 +438,9 @@ def look_at_fields(data: Bytes, header: Words, is_batch: bool) -> int:
         return Fallback.FIELDS
     if number_at(data, header, Field.FLAG, 0) == NO_NUMBER:
         return Fallback.FIELDS
-    if not _is_truth(data, header, Field.UNIT_MODE, False) or _is_true(data, header, Field.BATCH) != is_batch:
+    if not _is_bool_or_missing(data, header, Field.UNIT_MODE, False) or _is_true(data, header, Field.BATCH) != is_batch:
         return Fallback.FIELDS
-    return 0 if is_batch or _is_truth(data, header, Field.BATCH, True) else Fallback.FIELDS
+    return 0 if is_batch or _is_bool_or_missing(data, header, Field.BATCH, True) else Fallback.FIELDS
 
 
 @kernel
@@ -727,11 +727,11 @@ def _put(block: Words, frame: Bytes, at: int, end: int, peers: Words, peer_row: 
         return Fallback.PROPERTIES
     template = Template(carray(bytes_at(block[BlockWord.TEMPLATE_AT]), (BODY_AT,)), BODY_AT, 0)
     send = Send(frame, body, end, kind == Serialize.JSON, template, peers, peer_row, now_ns)
-    return put_batch(block, send, slot) if is_batch else _publish(block, send, slot)
+    return put_batch(block, send, slot) if is_batch else put_single(block, send, slot)
 
 
 @kernel
-def _publish(block: Words, send: Send, slot: int) -> int:
+def put_single(block: Words, send: Send, slot: int) -> int:
     """Write a checked send into the ring; it is the writer's once the tail has passed it."""
     scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
     header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]

@@ -15,9 +15,11 @@ from engine.front.connections.pace import NEVER_MS
 from engine.front.connections.peer import Peer
 from engine.front.connections.service import FrontContext
 from engine.front.sends import counting
-from engine.front.sends.admission import Json, SendProcessor, Task, Then, TopicChecks
 from engine.front.sends.puts import PutOutcome
+from engine.front.sends.send_processor import SendProcessor
 from engine.front.sends.stored_requests import MovedOffsets, Replies, SendBacks
+from engine.front.sends.task import Json, OnPut, Task
+from engine.front.sends.topic_checks import TopicChecks
 from engine.front.sends.transactions import TransactionEnds
 from engine.producer.unique_keys import UniqueKeys
 from engine.protocol.remoting.answers import Refused, Thrown
@@ -118,7 +120,7 @@ class Sends:
             self._with_group(task, header, group, config)
         else:
             fields = {"group": group}
-            self.processor.ask(
+            self.processor.questions.ask(
                 task,
                 "ensure_group",
                 group,
@@ -134,7 +136,7 @@ class Sends:
             if not self.processor.line.put.retries_orderly_to_dead:
                 self._put(task, header, most)
                 return
-            self.processor.ask(
+            self.processor.questions.ask(
                 task,
                 "has_locks",
                 group,
@@ -160,7 +162,7 @@ class Sends:
                 waits=stored.waits,
                 queue_id=header.queue_id,
                 limit_ms=processor.config.wait_in_send_queue_ms,
-                then=Then(
+                on_put=OnPut(
                     lambda outcome: self._put_done(task, stored, outcome),
                     note=partial(counting.note_sent, processor.context.counts, stored, draft),
                 ),
@@ -183,7 +185,7 @@ class Sends:
                 put()
 
         question = send_back.dead_topic(stored.topic, topics.DEAD_QUEUES)
-        processor.ask(task, "ensure_back_topic", stored.topic, question, made)
+        processor.questions.ask(task, "ensure_back_topic", stored.topic, question, made)
 
     def _drafted(self, task: Task, header: SendHeader, attempts: int) -> tuple[Stored, Draft]:
         """Return what is stored, and its record. Raises Refused, InvalidMessage, PropertiesTooLarge."""

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from engine.front.sends import counting
-from engine.front.sends.admission import Json, SendProcessor, Task, Then, TopicChecks
 from engine.front.sends.puts import PutOutcome
+from engine.front.sends.send_processor import SendProcessor
+from engine.front.sends.task import Json, OnPut, Task
+from engine.front.sends.topic_checks import TopicChecks
 from engine.producer.pipeline import Busy
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.sending import answers, checks, reply, send_back, topics
 from engine.protocol.sending.checks import check_whole
@@ -50,7 +52,7 @@ class SendBacks:
             self._with_group(task, header, config)
         else:
             fields = {"group": header.group}
-            processor.ask(
+            processor.questions.ask(
                 task,
                 "ensure_group",
                 header.group,
@@ -84,7 +86,7 @@ class SendBacks:
                     raise send_back.topic_missing(name)
                 then(answer["config"])
 
-            processor.ask(task, "ensure_back_topic", name, question, made)
+            processor.questions.ask(task, "ensure_back_topic", name, question, made)
 
     def _back(self, task: Task, header: SendBackHeader, group: Json, topic: Json) -> None:
         processor = self._processor
@@ -126,7 +128,7 @@ class SendBacks:
         def done(outcome: PutOutcome) -> None:
             self._say_status(task, outcome.status)
 
-        processor.put_stored(task, stored, draft, Then(done))
+        processor.put_stored(task, stored, draft, OnPut(done))
 
     def _say_status(self, task: Task, status: PutMessageStatus) -> None:
         if status is PutMessageStatus.PUT_OK:
@@ -187,9 +189,9 @@ class Replies:
             born, own = (f"{host.ip}:{host.port}" for host in (task.peer.address, facts.store_host))
             call = reply.push(header, property_text(facts.policy, fields), born, own, wall_ms())
             call |= {"channel": answer["channel"], "body": base64.b64encode(stored.body).decode()}
-            processor.ask(task, "call", name, call, answered)
+            processor.questions.ask(task, "call", name, call, answered)
 
-        processor.ask(task, "find_client", name, {"clientId": client_id}, known)
+        processor.questions.ask(task, "find_client", name, {"clientId": client_id}, known)
 
     def _pushed(self, task: Task, stored: Stored, pushed: PushResult) -> None:
         """Keep it, whether somebody took it or not; the answer tells of the push."""
@@ -202,7 +204,7 @@ class Replies:
         except (PropertiesTooLarge, InvalidMessage):
             self._say(task, stored, pushed, None)
             return
-        processor.put_stored(task, stored, draft, Then(lambda outcome: self._say(task, stored, pushed, outcome)))
+        processor.put_stored(task, stored, draft, OnPut(lambda outcome: self._say(task, stored, pushed, outcome)))
 
     def _say(self, task: Task, stored: Stored, pushed: PushResult, outcome: PutOutcome | None) -> None:
         fields, capacity = self._processor.common, self._processor.fields_capacity(task.request)

@@ -18,11 +18,12 @@ from functools import partial
 from typing import Protocol
 
 from engine.front.sends import counting
-from engine.front.sends.admission import SendProcessor, Task, Then
 from engine.front.sends.puts import PutOutcome
+from engine.front.sends.send_processor import SendProcessor
+from engine.front.sends.task import OnPut, Task
 from engine.net.log_lines import Seldom
 from engine.producer.pipeline import Busy
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.remoting.answers import NO_REMARK, Refused
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.sending.end_transaction import (
@@ -266,7 +267,7 @@ class TransactionEnds:
                 waits=stored.waits,
                 queue_id=stored.queue_id,
                 limit_ms=processor.config.wait_in_transaction_queue_ms,
-                then=Then(
+                on_put=OnPut(
                     done,
                     expired=lambda: decisions.is_not_put(place),
                     number=lambda number: decisions.publishes(place, number),

@@ -2,7 +2,7 @@
 
 Implements: AdminBrokerProcessor, ClientManageProcessor, as far as a log that others replicate needs them
 spec: remoting, 6 metadata request bodies, 8 admin requests, 12 real master, our slave
-Figures and settings come from the clients role through `Facts`; what is to be saved, registered or set is left in
+Figures and settings come from the clients role through `ShownFacts`; what is to be saved, registered or set is left in
 `metadata.changed`, `wants_registration` and `changed_settings`.
 """
 
@@ -59,7 +59,7 @@ class Changeable(NamedTuple):
     allowed: str
 
 
-class Facts(NamedTuple):
+class ShownFacts(NamedTuple):
     """Facts that only the clients role knows, asked for when needed."""
 
     runtime: Callable[[], Mapping[str, str]]
@@ -73,7 +73,7 @@ class BrokerRequests(Answerer):
     """The requests of one broker."""
 
     def __init__(
-        self, compat: str, metadata: Metadata, facts: Facts, *, is_slave: bool, has_timers: bool = True
+        self, compat: str, metadata: Metadata, facts: ShownFacts, *, is_slave: bool, has_timers: bool = True
     ) -> None:
         super().__init__(compat)
         self._rules = self.line.broker

@@ -265,7 +265,7 @@ class HaClient:
     def _opening_report(self, now_ms: int) -> bytes | None:
         """The request; what our greeting answers; or that we are still there, without an acknowledgement."""
         assert self.opening is not None
-        self.opening.look(now_ms)
+        self.opening.conclude_from_silence(now_ms)
         request = self.opening.request
         if self.reported_offset != request:
             self.reported_offset, self.last_write_ms = request, now_ms

@@ -150,7 +150,7 @@ class Opening:
         """Whether our log begins with this frame: HaClient judges it then."""
         if self._search is not None:
             if frame.body_bytes == 0 and frame.physical_offset == self.request:
-                self._is_quiet(now_ms)
+                self._note_quiet(now_ms)
                 return
             self._require_beginning(frame.physical_offset, frame.body_bytes != 0)
         self.first = frame
@@ -164,11 +164,11 @@ class Opening:
 
     # silence
 
-    def _is_quiet(self, now_ms: int) -> None:
+    def _note_quiet(self, now_ms: int) -> None:
         if self.quiet_since_ms == NEVER:
             self.quiet_since_ms = now_ms
 
-    def look(self, now_ms: int) -> None:
+    def conclude_from_silence(self, now_ms: int) -> None:
         """Conclude from a heartbeat that nothing followed. Raises PeerError."""
         if now_ms - self.quiet_since_ms < QUIET_MS:
             return
@@ -187,7 +187,7 @@ class Opening:
             detail = f"{frame.body_bytes} bytes announced, segments have {self._segment_bytes}"
             raise PeerError(CloseReason.BODY_SIZE, frame.physical_offset, detail)
         if frame.body_bytes == 0:
-            self._is_quiet(now_ms)
+            self._note_quiet(now_ms)
         self._body_left = frame.body_bytes
 
     def _compare(self, data: memoryview) -> int:
@@ -196,7 +196,7 @@ class Opening:
         count = min(len(data), self._body_left, len(self.tail.data) - at)
         own = memoryview(self.tail.data)[at : at + count]
         if own != data[:count]:
-            self._differs(own, data[:count])
+            self._raise_difference(own, data[:count])
         self._position += count
         self._body_left -= count
         if self._position == self.tail.end:
@@ -209,7 +209,7 @@ class Opening:
         """Return where its log ended when it said who it is."""
         return None if self.greeting is None or self.greeting.master is None else self.greeting.master.end_offset
 
-    def _differs(self, own: memoryview, masters: memoryview) -> None:
+    def _raise_difference(self, own: memoryview, masters: memoryview) -> None:
         first = next(index for index, pair in enumerate(zip(own, masters, strict=True)) if pair[0] != pair[1])
         self.difference = Difference(
             self._position + first,

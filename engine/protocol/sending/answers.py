@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.sending.checks import SendingBroker
 from store.message.properties import MSG_REGION, TRACE_ON

@@ -9,7 +9,7 @@ import hashlib
 from enum import IntEnum
 from typing import NamedTuple
 
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.remoting.answers import (
     NO_REMARK,
     NULL_POINTER,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.remoting.answers import Refused, Thrown, given
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand

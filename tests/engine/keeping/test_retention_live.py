@@ -16,7 +16,7 @@ import pytest
 
 from engine.errors import MessagesRefused, ServiceNotAvailable
 from engine.producer import Producer
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.store.retention import DISK_FULL_BIT, DiskState
 from engine.remoting.sockets.client import PeerRefused, RemotingClient

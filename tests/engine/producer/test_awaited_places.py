@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from engine.producer.connection import AwaitedPlaces
+from engine.producer.awaited_places import AwaitedPlaces
 from ipc.ring import DESCRIPTOR_WORDS, ControlWord
 
 RECORDS = 64

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from engine.producer.pipeline import Busy, Outcome, Pipeline, status_of_errno
-from engine.protocol.ha.group_transfer import PutMessageStatus, Reached, put_status
+from engine.protocol.ha.put_status import PutMessageStatus, Reached, put_status
 from engine.protocol.store.retention import DiskState
 from engine.settings.config import from_mapping
 from engine.shared_memory.cursors import BrokerCounters

@@ -12,7 +12,7 @@ import pytest
 
 from engine.errors import BrokerGone
 from engine.producer.producer import Producer
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from ipc.compiled import carried
 from store.reading.log_reader import open_log
 from store.reading.summary import messages

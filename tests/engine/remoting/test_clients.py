@@ -18,7 +18,7 @@ import pytest
 from engine.monitoring.finding import Verdict
 from engine.monitoring.problems import of_the_tables
 from engine.protocol.broker import slave_synchronize
-from engine.protocol.broker.requests import BrokerRequests, Facts
+from engine.protocol.broker.requests import BrokerRequests, ShownFacts
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables.defaults import Identity
@@ -218,7 +218,7 @@ class AMaster:
 
     def __init__(self, identity: Identity, compat: str = "4.9") -> None:
         self.metadata = Metadata(identity, {}, 1)
-        self.requests = BrokerRequests(compat, self.metadata, Facts(dict, dict, dict), is_slave=False)
+        self.requests = BrokerRequests(compat, self.metadata, ShownFacts(dict, dict, dict), is_slave=False)
         self.asked: list[int] = []
         self._loop = asyncio.new_event_loop()
         self._server = RemotingServer(self._answer, lambda _connection: None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.monitoring.ha_status import ha_status
 from engine.producer.producer import Producer
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from tests.harness.conditions import await_that
 from tools.common.local_broker import LocalBroker
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.front.connections.tables import GROUPS, TOPICS, Tables
-from engine.front.sends.admission import MULTI_TAG, PutFacts
+from engine.front.sends.put_facts import MULTI_TAG, PutFacts
 from engine.settings.config import from_mapping
 from store.tables import tables as broker_tables
 

@@ -6,7 +6,7 @@ import pytest
 
 from engine.protocol.access.allow_list import parsed
 from engine.protocol.access.rights import Rules, refusal
-from engine.protocol.broker.requests import BrokerRequests, Facts
+from engine.protocol.broker.requests import BrokerRequests, ShownFacts
 from engine.protocol.naming.name_server import NameServer
 from engine.protocol.remoting.codes import _BY_KIND, KINDS, RequestCode, RequestKind
 from engine.protocol.tables.defaults import Identity
@@ -38,7 +38,7 @@ def test_every_code_has_one_kind() -> None:
 @pytest.mark.parametrize("compat", list(LINES))
 def test_every_request_that_a_server_answers_has_a_kind(compat: str) -> None:
     metadata = Metadata(Identity(line_of(compat), "c", "b"), {}, 0)
-    broker = BrokerRequests(compat, metadata, Facts(dict, dict, dict), is_slave=False)
+    broker = BrokerRequests(compat, metadata, ShownFacts(dict, dict, dict), is_slave=False)
     assert set(broker.handlers) | set(NameServer(compat).handlers) <= set(KINDS)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol.broker import requests as broker_requests
-from engine.protocol.broker.requests import BrokerRequests, Facts
+from engine.protocol.broker.requests import BrokerRequests, ShownFacts
 from engine.protocol.broker.slave_synchronize import SlaveSynchronize
 from engine.protocol.remoting.frame import RemotingCommand, decode, encode
 from engine.protocol.tables.defaults import Identity
@@ -32,7 +32,7 @@ def broker(compat: str = "4.9", *, is_slave: bool = False) -> BrokerRequests:
     identity = Identity(LINES[compat], "DefaultCluster", "broker-alpha")
     settings = {"brokerName": "broker-alpha", "brokerPermission": "6", "registerNameServerPeriod": "30000"}
     changeable = live_settings.changeable()
-    facts = Facts(lambda: {"brokerVersionDesc": "V"}, lambda: {"master": True}, lambda: settings, changeable)
+    facts = ShownFacts(lambda: {"brokerVersionDesc": "V"}, lambda: {"master": True}, lambda: settings, changeable)
     return BrokerRequests(compat, Metadata(identity, {}, 0), facts, is_slave=is_slave)
 
 

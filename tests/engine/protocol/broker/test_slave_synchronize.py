@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.protocol.broker.requests import BrokerRequests, Facts
+from engine.protocol.broker.requests import BrokerRequests, ShownFacts
 from engine.protocol.broker.slave_synchronize import (
     CHECKPOINT_MS,
     FIRST_MS,
@@ -25,7 +25,7 @@ from store.tables.steps import at_once
 from store.tables.tables import DataVersion
 
 MASTER = "10.0.0.1:10911"
-FACTS = Facts(dict, dict, dict)
+FACTS = ShownFacts(dict, dict, dict)
 
 
 def codes_at(asking: SlaveSynchronize, now_ms: int, master: str | None = MASTER) -> list[tuple[int, str]]:

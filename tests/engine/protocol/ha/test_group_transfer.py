@@ -5,16 +5,14 @@ from __future__ import annotations
 import pytest
 
 from engine.protocol.ha.group_transfer import (
-    PutMessageStatus,
-    Reached,
     SlaveAck,
     confirm_offset,
     in_sync_slaves,
     push2_slave_max_offset,
-    put_status,
     slave_identity,
 )
 from engine.protocol.ha.policy import PutPolicy
+from engine.protocol.ha.put_status import PutMessageStatus, Reached, put_status
 from tests.engine.protocol.ha.test_policy import policy_of
 
 OK, DISK = PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.remoting.answers import Refused, Thrown
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import RemotingCommand

@@ -1,7 +1,7 @@
-"""What all requests share that put something into the log: admission, topics made on the way, answers, counts.
+"""What all requests share that put something into the log: admission, the ring, answers, counts.
 
-Implements: SendMessageProcessor.preSend, AbstractSendMessageProcessor.msgCheck, BrokerFastFailure, NettySystemConfig's
-    bounds, NettyRemotingAbstract.processRequestCommand (its refusals), BrokerMetricsManager.getMessageType
+Implements: AbstractSendMessageProcessor, BrokerFastFailure, NettySystemConfig's bounds,
+    NettyRemotingAbstract.processRequestCommand (its refusals), BrokerMetricsManager.getMessageType
 A request is a `Task` from its admission to its answer. Nobody waits: a task goes on in callbacks, and `guarded` sees to
 it that whatever happens there is an answer.
 """
@@ -11,82 +11,44 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 from engine.front.connections.peer import Peer
 from engine.front.connections.service import FrontContext
-from engine.front.connections.tables import TOPICS, Tables
+from engine.front.sends.put_facts import PutFacts
 from engine.front.sends.puts import PutOutcome, Puts
+from engine.front.sends.questions import Questions
+from engine.front.sends.task import OnPut, Task
 from engine.net.log_lines import Seldom
 from engine.producer.pipeline import Busy
-from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.remoting.answers import FAILED, Answerer, Refused
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand, Serialize
-from engine.protocol.sending import answers, checks
+from engine.protocol.sending import answers
 from engine.protocol.sending.checks import SendingBroker, drawn_queue
-from engine.protocol.sending.headers import SendHeader
-from engine.settings.config import BrokerConfig, BrokerRole
+from engine.settings.config import BrokerRole
 from engine.shared_memory.decided_table import DecidedJournal
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.errors import InvalidMessage, PropertiesTooLarge
 from store.files.segment_files import SegmentFiles
-from store.message.delay import levels_ms
-from store.message.host import Host
 from store.message.properties import MSG_REGION, TRACE_ON
 from store.message.record import Message, decode
 from store.put.draft import Draft
-from store.put.policy import POLICIES, Facts
 from store.put.request import TIMER, Stored
 from store.reading.index_search import LogRecords
 from store.reading.queue_view import Limits
-from store.tables import tables as broker_tables
 
 log = logging.getLogger("slipstream.front")
 
-Json = dict[str, Any]
-Admitted = Callable[[SendHeader, Json], None]
 REJECTABLE = frozenset({
     RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
     RequestCode.CONSUMER_SEND_MSG_BACK,
 })  # fmt: skip
-MULTI_TAG = "MULTI_TAG"
-QUESTION_LIMIT_MS = 3000  # for the clients role; a client waits no longer
 SHARE_OF_ONE = 2  # one connection may have half of what all may have
-
-
-@dataclass(slots=True, eq=False)
-class Task:
-    """One request and its state, until it is answered."""
-
-    request: RemotingCommand
-    peer: Peer
-    now_ms: int  # wall time of its arrival
-    began_ns: int
-    size: int
-    is_answered: bool = False
-    question_limit_ms: int = QUESTION_LIMIT_MS
-
-
-def _nothing() -> None:
-    """Do nothing: the default callback."""
-
-
-def _not_noted(_by: int) -> None:
-    """Do nothing: the default count."""
-
-
-class Then(NamedTuple):
-    """Who hears of a draft that is put."""
-
-    done: Callable[[PutOutcome], None]  # its outcome, unless it waits for too long to be published
-    expired: Callable[[], None] = _nothing  # called then: it is not published, and the task is answered
-    number: Callable[[int], None] | None = None  # as `on_number` of `Puts.put`
-    note: Callable[[int], None] = _not_noted  # 1 before the draft can be seen by anybody, -1 where it is not stored
 
 
 class CompiledCount(Protocol):
@@ -133,7 +95,7 @@ class SendProcessor(Answerer):
         self._tasks: dict[Task, None] = {}  # in the order of their arrival
         self._bytes = self._ends = 0
         self._of_peer: dict[int, tuple[int, int]] = {}  # requests and bytes of those that have tasks
-        self._asking: dict[tuple[str, str], list[tuple[Task, Callable[[Json], None]]]] = {}
+        self.questions = Questions(context.relay, self.guarded)
         self._random = random.Random()
         files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         self._records = LogRecords(files, self._limits)
@@ -236,36 +198,16 @@ class SendProcessor(Answerer):
             self._seldom.tell("a request failed: code %d", task.request.code, level=logging.ERROR, error=True)
             self.say(task, ResponseCode.SYSTEM_ERROR, FAILED)
 
-    # topics and groups
-
-    def ask(self, task: Task, what: str, name: str, fields: Json, go_on: Callable[[Json], None]) -> None:
-        """Ask the clients role, once for all tasks that want to know the same; `go_on` is called with its answer."""
-        waiting_tasks = self._asking.get((what, name))
-        if waiting_tasks is not None:
-            waiting_tasks.append((task, go_on))
-            return
-        self._asking[what, name] = [(task, go_on)]
-
-        def answered(answer: Json) -> None:
-            for waiting_task, then in self._asking.pop((what, name), []):
-                with self.guarded(waiting_task):
-                    if not waiting_task.is_answered:
-                        then(answer)
-
-        if not self.context.relay.ask(what, fields, answered):
-            del self._asking[what, name]
-            raise Busy("too many requests wait for the clients role")
-
     def drawn_queue(self, queues: int) -> int:
         """Draw one of so many queues. Raises Thrown where there are none."""
         return drawn_queue(self._random.getrandbits(31), queues)
 
     # puts
 
-    def put_stored(self, task: Task, stored: Stored, draft: Draft, then: Then) -> None:
+    def put_stored(self, task: Task, stored: Stored, draft: Draft, on_put: OnPut) -> None:
         """Put a message that is stored for a task, under the limit of sends. Raises Busy."""
         limit_ms = self.config.wait_in_send_queue_ms
-        self.put(task, draft, waits=stored.waits, queue_id=stored.queue_id, limit_ms=limit_ms, then=then)
+        self.put(task, draft, waits=stored.waits, queue_id=stored.queue_id, limit_ms=limit_ms, on_put=on_put)
 
     def put(
         self,
@@ -275,11 +217,11 @@ class SendProcessor(Answerer):
         waits: bool,
         queue_id: int,
         limit_ms: int,
-        then: Then,
+        on_put: OnPut,
     ) -> None:
         """Put a draft for a task. Raises Busy."""
         if self.puts is None:  # a slave's log is its master's
-            then.done(PutOutcome(PutMessageStatus.SERVICE_NOT_AVAILABLE, -1, -1, "", queue_id))
+            on_put.done(PutOutcome(PutMessageStatus.SERVICE_NOT_AVAILABLE, -1, -1, "", queue_id))
             return
 
         def done(outcome: PutOutcome) -> None:
@@ -287,17 +229,17 @@ class SendProcessor(Answerer):
             if outcome.status.is_stored:
                 waiting.add(self.words.sends, draft.records)
             else:
-                then.note(-1)
+                on_put.note(-1)
             with self.guarded(task):
-                then.done(outcome)
+                on_put.done(outcome)
 
         def expired(waited_ms: int) -> None:
             text = answers.STORE_BUSY if self.is_store_busy() else answers.TIMED_OUT
             self._busy(task, text.format(waited_ms, self.parked_puts))
-            then.note(-1)
-            then.expired()
+            on_put.note(-1)
+            on_put.expired()
 
-        then.note(1)
+        on_put.note(1)
         try:
             self.puts.put(
                 draft,
@@ -306,10 +248,10 @@ class SendProcessor(Answerer):
                 on_done=done,
                 limit_ms=limit_ms,
                 on_expired=expired,
-                on_number=then.number,
+                on_number=on_put.number,
             )
         except Busy:
-            then.note(-1)
+            on_put.note(-1)
             raise
 
     @property
@@ -359,9 +301,10 @@ class SendProcessor(Answerer):
             self.context.counts.fast_sends(self.puts.pipeline.latencies, monotonic_ms())
             if self.puts.pipeline.parked_puts and self.config.broker_fast_failure_enable:
                 self.puts.expire(all_of_them=self.is_store_busy())
-        self._expire_questions()
+        for task, waited_ms, asking in self.questions.overdue():
+            self._busy(task, answers.TIMED_OUT.format(waited_ms, asking))
         first, compiled = next(iter(self._tasks), None), self.compiled
-        waited_ms = 0 if first is None else self._waited_ms(first)
+        waited_ms = 0 if first is None else first.waited_ms
         if self.puts is not None and compiled is not None:
             compiled.turn(wall_ms())
             waited_ms = max(waited_ms, self.puts.oldest_wait_ms())
@@ -377,102 +320,7 @@ class SendProcessor(Answerer):
         is_compiled_at_rest = self.compiled is None or not self.compiled.puts
         return not self._tasks and is_compiled_at_rest and (self.puts is None or self.puts.is_at_rest)
 
-    def _waited_ms(self, task: Task) -> int:
-        return (time.monotonic_ns() - task.began_ns) // 1_000_000
-
-    def _expire_questions(self) -> None:
-        for tasks in self._asking.values():
-            for task, _go_on in tasks:
-                if not task.is_answered and (waited_ms := self._waited_ms(task)) >= task.question_limit_ms:
-                    self._busy(task, answers.TIMED_OUT.format(waited_ms, len(tasks)))
-
     def close(self) -> None:
         """Release the ring and its threads, if the broker has them."""
         if self.puts is not None:
             self.puts.close()
-
-
-class TopicChecks:
-    """Checks of one front. A refusal has the fields that every answer to a send has."""
-
-    def __init__(self, processor: SendProcessor) -> None:
-        self._processor = processor
-
-    def check(self, task: Task, header: SendHeader, then: Admitted) -> None:
-        """Call `then` with the header, its queue chosen, and the topic, once all is well. Raises Refused."""
-        processor, topics = self._processor, self._processor.context.tables.topics
-        checks.check_time(processor.broker, task.now_ms)
-        topic = checks.check_name(processor.broker, header, topics, processor.counters.broker_permission.read())
-        config = topics.get(topic)
-        if config is not None:
-            self._go_on(task, header, config, then)
-        elif processor.is_slave:  # it makes none
-            processor.say_status(task, PutMessageStatus.SERVICE_NOT_AVAILABLE)
-        else:
-            checks.check_to_make(processor.broker, header)
-            fields = {
-                "topic": topic,
-                "defaultTopic": header.default_topic,
-                "queueNums": header.default_topic_queue_nums or 0,
-                "sysFlag": checks.unit_flag(header),
-                "remote": _producer(task),
-            }
-            processor.ask(task, "ensure_topic", topic, fields, lambda answer: self._made(task, header, answer, then))
-
-    def _made(self, task: Task, header: SendHeader, answer: Json, then: Admitted) -> None:
-        with self._processor.guarded(task, self._processor.common):
-            if "config" not in answer:
-                raise checks.topic_missing(self._processor.broker, str(header.topic))
-            self._go_on(task, header, answer["config"], then)
-
-    def _go_on(self, task: Task, header: SendHeader, topic: Json, then: Admitted) -> None:
-        """Check the queue id, draw one where it is negative, and call `then`."""
-        checks.check_queue_id(self._processor.broker, header, topic, _producer(task))
-        if header.queue_id < 0:
-            header = header._replace(queue_id=self._processor.drawn_queue(topic["writeQueueNums"]))
-        then(header, topic)
-
-
-def _producer(task: Task) -> str:
-    """Return the producer's address as Java writes it."""
-    return f"{task.peer.address.ip}:{task.peer.address.port}"
-
-
-class PutFacts:
-    """The facts; `now` returns them with the newest topics."""
-
-    def __init__(self, config: BrokerConfig, tables: Tables) -> None:
-        self._tables = tables
-        self._altered: set[str] | None = None  # topics since `now`; None: perhaps all
-        self._facts = Facts(
-            policy=POLICIES[config.compat],
-            store_host=Host(config.broker_ip1, config.listen_port),
-            cluster_name=config.broker_cluster_name,
-            region_id=config.region_id,
-            trace_on=config.trace_on,
-            message_bytes_max=config.max_message_bytes,
-            enable_lmq=config.enable_lmq,
-            enable_multi_dispatch=config.enable_multi_dispatch,
-            enabled_append_prop_crc=config.enabled_append_prop_crc,
-            delay_level_max=len(levels_ms(config.message_delay_level)),
-        )
-        tables.follow(self._changed)
-
-    def _changed(self, table: str, name: str | None) -> None:
-        if table == TOPICS and name is None:
-            self._altered = None
-        elif table == TOPICS and name is not None and self._altered is not None:
-            self._altered.add(name)
-
-    def now(self) -> Facts:
-        """Return the facts with the special topics; of very many topics only changed ones are looked at."""
-        if self._altered is None or self._altered:
-            topics, facts = self._tables.topics, self._facts
-            names, self._altered = self._altered, set()
-            looked = topics if names is None else {name: topics[name] for name in names if name in topics}
-            multi_tag = {name for name, topic in looked.items() if topic.get("topicFilterType") == MULTI_TAG}
-            batch = broker_tables.batch_topics({broker_tables.TOPIC_TABLE: looked}, TOPICS)
-            gone = names if names is not None else facts.batch_topics | facts.multi_tag_topics
-            batch, multi = facts.batch_topics - gone | batch, facts.multi_tag_topics - gone | multi_tag
-            self._facts = replace(facts, batch_topics=batch, multi_tag_topics=multi)
-        return self._facts
