@@ -205,17 +205,17 @@ class Pipeline:
 
     # in
 
-    def put(self, draft: Draft, *, waits: bool, token: Any) -> None:
+    def put(self, draft: Draft, *, waits: bool, token: Any, began_ns: int | None = None) -> None:
         """Publish a draft, or park it; its outcome comes from `collect`, also where it is refused at once.
 
-        Raises Busy.
+        `began_ns`: when its time limits begin; None: now. Raises Busy.
         """
         size = sum(map(len, draft.pieces))
         if self.puts >= self.puts_max or self.bytes + size > self.bytes_max:
             raise Busy(
                 f"{self.puts} puts of {self.bytes} bytes are unanswered; at most {self.puts_max}, {self.bytes_max}"
             )
-        parked = Parked(draft, waits, token, time.monotonic_ns(), size)
+        parked = Parked(draft, waits, token, time.monotonic_ns() if began_ns is None else began_ns, size)
         queue = (draft.topic, draft.queue_id)
         if queue in self._parked or not self._publish(parked):
             self._parked.setdefault(queue, deque()).append(parked)

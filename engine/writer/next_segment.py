@@ -54,9 +54,13 @@ class SegmentAhead:
             self._retired.append(retired)
         self._wanted = base + self._files.segment_bytes
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="ahead", daemon=True)
-            self._thread.start()
+            self.start()
         self._ring()
+
+    def start(self) -> None:
+        """Begin the thread, which makes the next segment ready."""
+        self._thread = threading.Thread(target=self._run, name="ahead", daemon=True)
+        self._thread.start()
 
     def _ring(self) -> None:
         publish(self._bell, 0, int(self._bell[0]) + 1)
@@ -84,14 +88,18 @@ class SegmentAhead:
         allocated = self._counters.allocated_offset
         while not self._is_closing:
             rung, seen = int(self._bell[0]), allocated.read()
-            self._unmap()
-            wanted = self._wanted
-            if not self._is_ready(wanted) and seen >= wanted + self._files.segment_bytes:
-                self._prepare(wanted)
-            if self._is_ready(wanted):
+            if self.look():
                 await_change(self._bell, 0, rung, READY_NS)
             else:
                 waiting.await_change(allocated, seen, LOOK_MS)
+
+    def look(self) -> bool:
+        """Unmap what is retired, and make the next segment ready if it is there; whether it is ready."""
+        self._unmap()
+        wanted = self._wanted
+        if not self._is_ready(wanted) and self._counters.allocated_offset.read() >= wanted + self._files.segment_bytes:
+            self._prepare(wanted)
+        return self._is_ready(wanted)
 
     def _is_ready(self, wanted: int) -> bool:
         ready = self._ready

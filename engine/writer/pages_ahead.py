@@ -41,8 +41,12 @@ class PagesAhead:
             self._segment, self._ready = segment, ready
         self._ring()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
-            self._thread.start()
+            self.start()
+
+    def start(self) -> None:
+        """Begin the thread, which makes pages writable."""
+        self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
+        self._thread.start()
 
     def ready(self, end: int, least: int) -> int:
         """Return up to where pages are writable, at least `least` bytes behind `end`; ask for more where few are left.

@@ -64,9 +64,18 @@ class Writer:
 
     name = "writer"
 
-    def __init__(self, config: BrokerConfig, counters: BrokerCounters, directory: Path) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        counters: BrokerCounters,
+        directory: Path,
+        *,
+        files: SegmentFiles,
+        ahead: SegmentAhead,
+        pages: PagesAhead,
+    ) -> None:
         self._counters, self._directory, self._ring_bytes = counters, directory, config.ring_bytes
-        self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+        self._files = files
         self._queues = QueueTable.attach(directory, writable=True)
         self._light_queues = sum(is_lmq(topic) for topic, _queue_id in self._queues.names())
         self._light_queues_max = config.light_queues_max if config.enable_lmq else self._queues.capacity
@@ -76,9 +85,7 @@ class Writer:
         rings = len(self._controls.words) // ring.WORDS_PER_RING
         self._sources = np.zeros((rings, len(serve_kernel.SourceColumn)), np.int64)
         self._segment: Segment | None = None
-        sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._ahead = SegmentAhead(counters, self._files, POPULATE_BYTES, sync_flush=sync_flush)
-        self._pages = PagesAhead(counters)
+        self._ahead, self._pages = ahead, pages
         self._next_ring = 0
         self._scratch = np.zeros((self._queues.capacity, len(ScratchColumn)), np.int64)
         largest = self._files.segment_bytes - BLANK_BYTES  # a larger one would ask for a new segment forever
@@ -228,4 +235,7 @@ class Writer:
 
 def open_role(config: BrokerConfig, counters: BrokerCounters, directory: Path) -> Writer:
     """The writer of a master; `directory` is the region directory."""
-    return Writer(config, counters, directory)
+    files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+    sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    ahead = SegmentAhead(counters, files, POPULATE_BYTES, sync_flush=sync_flush)
+    return Writer(config, counters, directory, files=files, ahead=ahead, pages=PagesAhead(counters))

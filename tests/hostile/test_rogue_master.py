@@ -11,11 +11,11 @@ from engine.protocol.ha.client import HaClientState
 from engine.protocol.ha.hello import REPEATED
 from engine.protocol.ha.opening import ALL_THERE_IS
 from engine.protocol.ha.wire import FRAME_HEADER, LOG_OFFSET_MAX, REPORT, REPORT_BYTES
-from store.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2
+from store.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, blank
 from store.notes import divergence
 from tests.engine.replication.test_receiver import SEGMENT, SEGMENTS, Bench, frames, opened
 from tests.harness.sockets import exactly
-from tests.simulation.logs import HEAD, SIZES, History
+from tests.simulation.logs import HEAD, SIZES, Put, record_of
 
 LIES, PATIENCE_MS = 150, 20_000
 TOPICS = b"../../x/../../../etc/passwd\0"
@@ -23,10 +23,13 @@ TOPICS = b"../../x/../../../etc/passwd\0"
 
 def history(dice: random.Random) -> bytes:
     """Records to fill some segments with."""
-    truth = History("the truth")
-    while len(truth.data) < (SEGMENTS - 1) * SEGMENT:
-        truth.append(dice, SEGMENT, now_ms=1)
-    return bytes(truth.data)
+    truth = b""
+    while len(truth) < (SEGMENTS - 1) * SEGMENT:
+        put, room = Put(record_of(dice), 0, 0), SEGMENT - len(truth) % SEGMENT
+        if len(put.record) + BLANK_BYTES > room:
+            truth += blank(room).ljust(room, b"\0")
+        truth += put.stored_at(len(truth), 0)
+    return truth
 
 
 def boundaries(truth: bytes) -> list[int]:

@@ -20,16 +20,19 @@ FAILURES_SHOWN = 5
 HEAD = """# Replication in virtual time: the ledger
 
 Written by `make simulate`. A master and up to three slaves run in one process, in virtual time, by the code that a
-broker runs: the master's senders and group transfer, the slaves' receivers, the allocators, and recovery at each start.
-They have real segment files in memory, real counters and real sockets. The simulation makes the clock, the network
-between the sockets, what a disk loses, the messages, the flushers and the accepting of connections.
+broker runs: the ring of a producer, the master's writer, senders and group transfer, the slaves' receivers, the
+allocators, and recovery at each start. They have real segment files in memory, real counters and real sockets. The
+simulation makes the clock, the network between the sockets, what a disk loses, the messages, the flushers and the
+accepting of connections.
 
-Links delay, cut, go half-open and dribble. Processes are killed and stopped. Hosts lose power, and any of the pages
-that were not flushed. Disks are replaced. Strangers and a rogue master talk to both sides.
+Links delay, cut, go half-open and dribble. Processes are killed and stopped, a writer also before and after the word
+that commits what it has copied. Hosts lose power, and any of the pages that were not flushed. Disks are replaced.
+Strangers and a rogue master talk to both sides.
 
-After every event these hold: each log is a part of one history; what is published stays in the files; recovery keeps
-what was on the disk; acknowledgements stay within what was sent and never fall; no put gets PUT_OK that the requested
-replicas do not hold; nothing acknowledged is lost. Once faults end, every slave catches up.
+After every event these hold: each log is a part of one history; what a ring holds is appended once, in order; what is
+published stays in the files; recovery keeps what was on the disk; acknowledgements stay within what was sent and never
+fall; no put gets PUT_OK that the requested replicas do not hold; nothing acknowledged is lost. Once faults end, every
+slave catches up.
 
 """
 

@@ -157,7 +157,7 @@ class Faults:
         """None of its processes does anything for a while."""
         if (master := self.cluster.leader.master) is not None:
             until_ms = self.world.now_ms + self.world.rng.choice((1000, 10_000, 40_000))
-            for actor in (master, master.group_transfer, *master.sendings):
+            for actor in (master, master.group_transfer, master.writing, *master.sendings):
                 actor.stopped_until_ms = until_ms
 
     def kill_sender(self) -> None:
@@ -165,6 +165,11 @@ class Faults:
         master = self.cluster.leader.master
         if master is not None and (sendings := [one for one in master.sendings if not one.is_gone]):
             self.world.rng.choice(sendings).killed()
+
+    def kill_writer(self) -> None:
+        """The next one goes on with what the rings hold, whatever was copied and not published."""
+        if (master := self.cluster.leader.master) is not None:
+            master.writing.kill()
 
     def power_off_master_flushed(self) -> None:
         """It loses nothing, but nobody is told."""
@@ -304,7 +309,7 @@ class Stranger(Actor):
 SAFE = (
     "reset", "half_open", "hold", "cut_off", "kill_slave", "restart_receiver", "stop_slave", "power_off_slave",
     "another_disk_slave", "kill_master", "stop_master", "kill_sender", "power_off_master_flushed", "strangers",
-    "rogue_master", "break_in_head", "another_disk_while_waited_for",
+    "rogue_master", "break_in_head", "another_disk_while_waited_for", "kill_writer",
 )  # fmt: skip
 WITH_RETENTION = (*SAFE, "expire")
 PARTING = ("power_off_master", "another_disk_master", "promote")

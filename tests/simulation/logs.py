@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
 from operator import gt
@@ -23,13 +25,22 @@ from ipc import waiting
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
 from store.files.segment_files import SegmentFiles
-from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_V1, MAGIC_V2, blank, encode
+from store.message.record import (
+    FIXED_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
+    encode,
+    store_timestamp_at,
+)
 from store.notes import divergence, log_begin
 from store.recovery import recovery
 from store.recovery.last_run import LastRun
 
-HEAD = Struct(">iI")
+HEAD, OFFSET, OFFSETS = Struct(">iI"), Struct(">q"), Struct(">qq")
 TOPIC = "t"
+STORED_AT, STORED_MS = store_timestamp_at(0), 1 << 42  # a store time after all others stays: they never fall
 PAGE_BYTES = 512  # of what a disk keeps or loses: a sector
 QUEUE_FILE_BYTES = 2000
 # Few, so that histories come to equal offsets.
@@ -48,32 +59,45 @@ def _bodiless_bytes(magic: int) -> int:
     return len(encode(topic=TOPIC, body=b"", magic=magic))
 
 
+@dataclass(eq=False)
+class Put:
+    """A message that a producer has put; where it is once it was seen in the log."""
+
+    record: bytes
+    in_sync_slaves: int
+    began_ms: int
+    start: int = -1
+    data: bytes = b""
+
+    @property
+    def end(self) -> int:
+        """Return where in the log it ends."""
+        return self.start + len(self.record)
+
+    def stored_at(self, start: int, queue_offset: int) -> bytes:
+        """Return the record as a writer stores it there."""
+        self.start = start
+        offsets, stored = OFFSETS.pack(queue_offset, start), OFFSET.pack(STORED_MS)
+        record = self.record[:QUEUE_OFFSET_AT] + offsets + self.record[SYS_FLAG_AT:]
+        self.data = record[:STORED_AT] + stored + record[STORED_AT + OFFSET.size :]
+        return self.data
+
+
 class History:
     """What masters wrote, one after the other, each going on where the one before ended or was cut."""
 
     def __init__(self, name: str, before: bytes = b"") -> None:
         self.name = name
         self.data = bytearray(before)
-        self._records = sum(magic != BLANK_MAGIC for _at, _size, magic in heads(before))
+        self.pending = deque[Put]()  # what the ring of the present one holds
+        self.queue_offset = 0  # of the next record
 
-    def append(self, rng: random.Random, segment_bytes: int, now_ms: int) -> tuple[int, int]:
-        """One record, behind a blank one where the segment has no room; where it begins and ends."""
-        size, end, magic = rng.choice(SIZES), len(self.data), rng.choice((MAGIC_V1, MAGIC_V2))
-        room = segment_bytes - end % segment_bytes
-        if size + BLANK_BYTES > room:
-            self.data += blank(room).ljust(room, b"\0")
-        start = len(self.data)
-        self.data += encode(
-            topic=TOPIC,
-            body=rng.randbytes(size - _bodiless_bytes(magic)),
-            queue_offset=self._records,
-            physical_offset=start,
-            born_timestamp_ms=rng.getrandbits(40),
-            store_timestamp_ms=now_ms,
-            magic=magic,
-        )
-        self._records += 1
-        return start, len(self.data)
+
+def record_of(rng: random.Random) -> bytes:
+    """Return a record as a producer encodes it."""
+    size, magic = rng.choice(SIZES), rng.choice((MAGIC_V1, MAGIC_V2))
+    body = rng.randbytes(size - _bodiless_bytes(magic))
+    return encode(topic=TOPIC, body=body, born_timestamp_ms=rng.getrandbits(40), magic=magic)
 
 
 def heads(data: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
@@ -97,6 +121,7 @@ class Log:
         self.files = SegmentFiles(self.directory.commitlog, segment_bytes)
         self.data = bytearray()  # what of it is published, from `_from` on, as it was read when it was published
         self._from = 0
+        self.queue_offsets = dict[tuple[str, int], int]()  # as its last recovery found them
         self.marked = 0  # up to where its mark says that it is on the disk: a record's boundary
         self.directory.mark_running()  # nothing here ever stops in order
         self.words = memoryview(counters.region.words)  # which is read faster than its cursors
@@ -123,7 +148,7 @@ class Log:
         ):  # fmt: skip
             waiting.note(cursor, value)
         self.look()
-        self.marked = end
+        self.marked, self.queue_offsets = end, recovered.queue_offsets
 
     @property
     def start(self) -> int:
@@ -193,21 +218,6 @@ class Log:
         """Whether its files have still what they had."""
         self.look()
         return self._stored(self.start, self.end) == self.data
-
-    def write(self, at: int, data: bytes | bytearray) -> None:
-        """Put bytes where they belong and publish them, as a writer does."""
-        view = memoryview(data)
-        while view:
-            base = self.files.base_of(at)
-            if not self.files.path_of(base).exists():
-                self.files.reserve(base)
-                waiting.publish(self.counters.allocated_offset, base + self.files.segment_bytes)
-            piece = view[: base + self.files.segment_bytes - at]
-            with self.files.open(base, writable=True) as segment:
-                segment.view[at - base : at - base + len(piece)] = piece
-            view, at = view[len(piece) :], at + len(piece)
-        waiting.publish(self.counters.max_physical_offset, at)
-        self.look()
 
     def read(self, start: int, end: int) -> bytes:
         """The bytes of a part of it."""

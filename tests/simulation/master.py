@@ -1,17 +1,16 @@
-"""A master in virtual time: its senders and its group transfer are real, its listener, flusher and producers are not.
+"""A master in virtual time: its listener and its flusher are not real, its other processes are.
 
-Those do what engine/replication/ha_listener.py and engine/producer/connection.py do, nothing else.
+The listener does what engine/replication/ha_listener.py does, nothing else.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.producer.pipeline import NS_PER_MS, Busy
 from engine.protocol.ha.callers import CallerLimits, Callers
 from engine.protocol.ha.connection import is_of_a_slave
-from engine.protocol.ha.policy import may_append, put_policy, replicas_needed
-from engine.protocol.ha.put_status import PutMessageStatus, Reached, put_status
+from engine.protocol.ha.policy import put_policy
 from engine.protocol.ha.wire import REPORT, CloseReason
 from engine.replication import group_transfer
 from engine.replication.ha_senders import SenderProcess
@@ -19,6 +18,7 @@ from engine.settings import replication
 from engine.shared_memory import live_settings
 from engine.shared_memory.cursors import HaSlotState
 from ipc import waiting
+from store.put.draft import Draft
 from tests.simulation.limits import (
     CALLERS_MAX,
     FLUSH_TIMEOUT_MS,
@@ -27,27 +27,17 @@ from tests.simulation.limits import (
     SLAVE_TIMEOUT_MS,
     SLOTS,
 )
-from tests.simulation.logs import History, Log
+from tests.simulation.logs import TOPIC, History, Log, Put, record_of
 from tests.simulation.network import Connection
 from tests.simulation.sender import Sending
 from tests.simulation.settings import Settings
 from tests.simulation.world import Actor, World
+from tests.simulation.writer import QUEUE, Writing
 
 if TYPE_CHECKING:
     from tests.simulation.referee import Referee
 
 LOOK_MS = 100
-
-
-@dataclass
-class Put:
-    """A message that a producer waits for."""
-
-    start: int
-    end: int
-    data: bytes
-    in_sync_slaves: int
-    began_ms: int
 
 
 class Served(NamedTuple):
@@ -73,13 +63,16 @@ class Master(Actor):
         ]
         self._bell = counters.ack_bell.index
         self.served: list[Served] = []
-        self.puts: list[Put] = []
+        self.puts: list[Put] = []  # in the log, and not answered
         self._callers = Callers(CallerLimits(CALLERS_MAX, HEARTBEAT_MS, HOUSEKEEPING_MS))
         self._accepted: dict[int, Connection] = {}
         self._numbers = 0
         self.group_transfer = GroupTransfer(self)
         self._seen_bell, self._seen_confirms = 0, self.confirms()
         self._flusher = Flusher(self)
+        waiting.note(counters.segment_request_offset, log.end)  # an empty master's log begins at once
+        history.queue_offset = log.queue_offsets.get(QUEUE, 0)
+        self.writing = Writing(self)
 
     def close(self, *, silently: bool) -> None:
         """The broker is gone: killed (its peers are told), or without power (they are not)."""
@@ -91,7 +84,7 @@ class Master(Actor):
             link.to_caller.end()
         for sending in self.sendings:
             sending.close()
-        self.puts.clear()
+        self.writing.close()
 
     @property
     def sendings(self) -> list[Sending]:
@@ -210,47 +203,44 @@ class Master(Actor):
     # puts
 
     def put(self) -> None:
-        """A producer puts a message, and waits."""
-        policy = self.policy
-        may = may_append(policy, self.in_sync)
-        self.referee.appends(policy, self.in_sync, may)
-        if not may:
+        """A producer puts a message, and waits, if it knows the slot of its queue and not too many are unanswered."""
+        pipeline, now_ms = self.writing.pipeline, self.world.now_ms
+        if pipeline.slots.missing(QUEUE) is not None:
             return
-        in_sync, began_ms = self.in_sync, self.world.now_ms
-        log_end = self.log.end
-        start, end = self.history.append(self.world.rng, self.settings.segment_bytes, began_ms)
-        self.log.write(log_end, self.history.data[log_end:end])
-        self.puts.append(Put(start, end, bytes(self.history.data[start:end]), in_sync, began_ms))
+        put, before = Put(record_of(self.world.rng), self.in_sync, now_ms), pipeline.tail
+        draft = Draft(topic=TOPIC, queue_id=0, pieces=(put.record,), record_bytes_max=len(put.record))
+        try:
+            pipeline.put(draft, waits=True, token=put, began_ns=now_ms * NS_PER_MS)
+        except Busy:
+            return
+        is_put = pipeline.tail > before
+        self.referee.appends(self.policy, put.in_sync_slaves, is_put)
+        if is_put:
+            self.history.pending.append(put)
+            self.writing.wake(self.world.rng.choice((0, 0, 0, 2)))
+            for delay_ms in (SLAVE_TIMEOUT_MS, FLUSH_TIMEOUT_MS):
+                self.world.after(delay_ms, self.answer)
+
+    def appended(self) -> None:
+        """The log has grown: who follows its end works soon."""
+        self.log.look()
+        self.puts += self.referee.appended(self.history, self.log)
         for sending in self.sendings:
             sending.wake(self.world.rng.choice((0, 0, 0, 2)))
-        if policy.wait_for_flush:
+        if self.policy.wait_for_flush:
             self._flusher.wake(self.world.rng.choice((1, 5)))
-        for delay_ms in (0, SLAVE_TIMEOUT_MS, FLUSH_TIMEOUT_MS):
-            self.world.after(delay_ms, self.answer)
 
     def answer(self) -> None:
-        """Each producer looks whether its put is answered."""
-        if self.is_gone:
+        """A producer looks which of its puts are answered."""
+        pipeline, now_ms = self.writing.pipeline, self.world.now_ms
+        if self.is_gone or not (pipeline.puts or pipeline.slots.is_asking):
             return
-        policy, counters, unanswered = self.policy, self.log.counters, []
+        for outcome in pipeline.collect(now_ms * NS_PER_MS):
+            if outcome.number >= 0:
+                self.puts.remove(outcome.token)
+                self.referee.answered(self, outcome)
         for put in self.puts:
-            needed = replicas_needed(policy, put.in_sync_slaves)
-            confirmed = counters.confirm_offsets[needed] if policy.replicas_min else counters.confirm_offset
-            status = put_status(
-                put.end,
-                self.world.now_ms,
-                put.began_ms + FLUSH_TIMEOUT_MS,
-                put.began_ms + SLAVE_TIMEOUT_MS,
-                Reached(self.log.flushed, confirmed.read()),
-                put.in_sync_slaves,
-                policy,
-            )
-            if status is None:
-                self.referee.waits(put, self.world.now_ms, max(FLUSH_TIMEOUT_MS, SLAVE_TIMEOUT_MS))
-                unanswered.append(put)
-            elif status is PutMessageStatus.PUT_OK:
-                self.referee.told_ok(self, put)
-        self.puts = unanswered
+            self.referee.waits(put, now_ms, max(FLUSH_TIMEOUT_MS, SLAVE_TIMEOUT_MS))
 
 
 class GroupTransfer(Actor):

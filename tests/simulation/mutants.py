@@ -256,6 +256,10 @@ MUTANTS = [
             "        best[len(best)] = offset",
             "an old connection and its successor are two slaves",
         ),
+    ),
+    *_of(
+        "confirm_offset",
+        "put_status.py",
         (
             "    if needed > 1 and reached.confirm_offset < end_offset:",
             "    if needed > 1 and reached.confirm_offset < end_offset - 100:",

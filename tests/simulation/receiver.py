@@ -126,7 +126,7 @@ class Slave(Actor):
         )
         self._receiver.overlap_bytes = settings.overlap_bytes
         self.client = self._receiver.client
-        self._flusher, self._keeper = Flusher(self), Keeper(self)
+        self._flusher, self._keeper = Flusher(self), Keeper(world, log, self.wake)
         self.wake()
 
     def close(self, *, silently: bool) -> None:
@@ -209,12 +209,12 @@ class Flusher(Actor):
 
 
 class Keeper(Actor):
-    """The allocator, and what the housekeeper does for an empty log."""
+    """The allocator, and what the housekeeper does for an empty log; wakes who waits for that."""
 
-    def __init__(self, slave: Slave) -> None:
-        super().__init__(slave.world)
-        self._slave, self._log = slave, slave.log
-        self._allocator = Allocator(slave.log.counters, slave.log.files)
+    def __init__(self, world: World, log: Log, wake_follower: Callable[[], None]) -> None:
+        super().__init__(world)
+        self._log, self._wake_follower = log, wake_follower
+        self._allocator = Allocator(log.counters, log.files)
         self._seen = -1
 
     def look(self) -> None:
@@ -233,4 +233,4 @@ class Keeper(Actor):
             self._log.expire(files.base_of(asked))
         while self._allocator.do_work(self.world.now_ms):
             pass
-        self._slave.wake()
+        self._wake_follower()

@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from engine.producer.pipeline import Outcome
 from engine.protocol.ha.group_transfer import slave_identity
 from engine.protocol.ha.opening import ALL_THERE_IS
 from engine.protocol.ha.policy import PutPolicy
+from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.ha.wire import CloseReason
 from engine.shared_memory import address_cursors
 from engine.shared_memory.cursors import HaSlotState
+from store.message.record import BLANK_BYTES, BLANK_MAGIC
 from tests.simulation.limits import CALLERS_MAX
-from tests.simulation.logs import History, Log
+from tests.simulation.logs import History, Log, Put, heads
 from tests.simulation.sender import Sending
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster, Node
-    from tests.simulation.master import Master, Put
+    from tests.simulation.master import Master
 
 
 class Broken(AssertionError):
@@ -120,6 +123,10 @@ class Referee:
         """A recovery kept the whole records that it must keep, at least up to there, and nothing else."""
         if not least <= node.log.end == node.log.boundary():
             raise Broken("whole records are kept", f"{node.name} ends at {node.log.end}, it had {least} on its disk")
+        if node.history is not None and node.history.pending:
+            if node.log.end > len(node.history.data):  # what its writer copied, and did not come to publish
+                self.appended(node.history, node.log)
+            node.history.pending.clear()
         self.forget(node)
 
     def reads_again(self, node: Node) -> None:
@@ -233,6 +240,27 @@ class Referee:
         if is_appended != may:
             raise Broken("stored where enough are in step", f"{is_appended} with {in_sync} in step and {policy}")
 
+    def appended(self, history: History, log: Log) -> list[Put]:
+        """A log has grown by these, which its writer takes from the ring: each once, in order; and by blank records."""
+        new, segment_bytes, puts = log.data[len(history.data) - log.start :], log.files.segment_bytes, list[Put]()
+        for at, size, magic in heads(new):
+            start, stored = len(history.data), new[at : at + size]
+            put = history.pending[0] if history.pending else None
+            if put is None:
+                is_due = False
+            elif magic == BLANK_MAGIC:
+                is_due = size == segment_bytes - start % segment_bytes < len(put.record) + BLANK_BYTES
+            else:
+                is_due = stored == put.stored_at(start, history.queue_offset)
+                history.queue_offset += 1
+                puts.append(history.pending.popleft())
+            if not is_due:
+                raise Broken("what is put is appended once", f"{size} bytes at {start}: {put}, {bytes(stored)!r}")
+            history.data += stored
+        if len(history.data) != log.end:
+            raise Broken("what is put is appended once", f"{len(history.data)} to {log.end} are not records")
+        return puts
+
     def waits(self, put: Put, now_ms: int, longest_ms: int) -> None:
         """A producer waits still."""
         if now_ms - put.began_ms > longest_ms:
@@ -240,7 +268,15 @@ class Referee:
 
     # what producers are told
 
-    def told_ok(self, master: Master, put: Put) -> None:
+    def answered(self, master: Master, outcome: Outcome) -> None:
+        """A put is answered, with its place."""
+        put = outcome.token
+        if put.start != outcome.physical_offset:
+            raise Broken("a put is answered with its place", f"{put.start}, not {outcome.physical_offset}")
+        if outcome.status is PutMessageStatus.PUT_OK:
+            self._answered_ok(master, put)
+
+    def _answered_ok(self, master: Master, put: Put) -> None:
         """A put is answered with PUT_OK: whoever was asked for holds it, or held it."""
         policy = master.policy
         self.look()

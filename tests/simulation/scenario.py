@@ -126,6 +126,8 @@ class Play:
             world.run_until(world.now_ms + CALM_STEP_MS, self.referee.look)
             if step <= PUTS_OF_CALM and cluster.leader.master is not None:
                 cluster.leader.master.put()
+        if self._unwritten():
+            raise Broken("what is put is appended once", f"{self._unwritten()} records are still in the ring")
         behind = [node for node in cluster.slaves if not self._has_caught_up(node)]
         if behind:
             raise Broken("progress", ", ".join(map(self._where, behind)) + f"; {self._where(cluster.leader)}")
@@ -149,7 +151,12 @@ class Play:
             raise Broken("who is idle stays", ", ".join(map(self._where, slaves)))
 
     def _is_even(self) -> bool:
-        return all(map(self._has_caught_up, self.cluster.slaves))
+        return not self._unwritten() and all(map(self._has_caught_up, self.cluster.slaves))
+
+    def _unwritten(self) -> int:
+        """How many records the leader's ring holds."""
+        master = self.cluster.leader.master
+        return 0 if master is None else len(master.history.pending)
 
     def _has_caught_up(self, node: Node) -> bool:
         leader, receiver = self.cluster.leader, node.receiver

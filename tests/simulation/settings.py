@@ -13,6 +13,7 @@ from tests.simulation.limits import (
     HEARTBEAT_MS,
     HOUSEKEEPING_MS,
     RECONNECT_MS,
+    RING_BYTES,
     SLAVE_TIMEOUT_MS,
 )
 
@@ -72,6 +73,8 @@ class Settings(NamedTuple):
                 **self.of_puts,
                 **flow,
                 "brokerRole": "SYNC_MASTER",
+                "ringSizeInBytes": RING_BYTES,
+                "maxProducers": 1,
                 "haTransferBatchSize": self.batch_bytes,
                 "haSlaveFallbehindMax": self.fallbehind_bytes_max,
                 "haStartFromMin": self.whole_history,
