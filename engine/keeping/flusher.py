@@ -28,6 +28,7 @@ from engine.settings.store_parts import index_of
 from engine.shared_memory.cursors import BrokerCounters
 from engine.shared_memory.failures import errno_text
 from ipc import waiting
+from ipc.counters import Cursor
 from store.files import checkpoint as checkpoint_file
 from store.files import file_io
 from store.files.directory import StoreDirectory
@@ -370,20 +371,22 @@ class Flusher:
 
     def idle(self, timeout_ms: int) -> None:
         """Sleep until the next timer; with SYNC_FLUSH, or not timed, also until the log grows."""
+        waiting.await_change(*self.awaited(timeout_ms))
+
+    def awaited(self, timeout_ms: int) -> tuple[Cursor, int, int]:
+        """Return the word whose change ends the sleep, what was seen of it, and how many ms it lasts at most."""
         timeout_ms = min(timeout_ms, IDLE_MS_MAX)
         if self._mark.is_dirty and not self._failed:
             timeout_ms = min(timeout_ms, max(1, self._mark_due_ms() - self._now_ms))
         asked = self._counters.flush_at_once.read()
         if self._flushes_at_once(asked) and not self._failed:
-            waiting.await_change(self._counters.max_physical_offset, self._seen_end, timeout_ms)
-            return
+            return self._counters.max_physical_offset, self._seen_end, timeout_ms
         dirty = not self._failed and self._counters.max_physical_offset.read() > self._counters.flushed_offset.read()
         until_due_ms = self._log_looked_ms + self._log_pace.interval_ms - self._now_ms
         timeout_ms = min(timeout_ms, max(1, until_due_ms)) if dirty else timeout_ms
         if self._log_pace.timed or self._failed:
-            waiting.await_change(self._counters.flush_at_once, asked, timeout_ms)  # ends by a signal, too
-        else:
-            waiting.await_change(self._counters.max_physical_offset, self._seen_end, timeout_ms)
+            return self._counters.flush_at_once, asked, timeout_ms  # a signal ends it, too
+        return self._counters.max_physical_offset, self._seen_end, timeout_ms
 
     def close(self) -> None:
         """Everything to disk, and the checkpoint: the end of a clean stop."""

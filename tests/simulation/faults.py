@@ -157,7 +157,7 @@ class Faults:
         """None of its processes does anything for a while."""
         if (master := self.cluster.leader.master) is not None:
             until_ms = self.world.now_ms + self.world.rng.choice((1000, 10_000, 40_000))
-            for actor in (master, master.group_transfer, master.writing, *master.sendings):
+            for actor in (master, master.group_transfer, master.writing, master.flushing, *master.sendings):
                 actor.stopped_until_ms = until_ms
 
     def kill_sender(self) -> None:

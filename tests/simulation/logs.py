@@ -10,7 +10,7 @@ import os
 import random
 import shutil
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 
 from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
+from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
 from store.files.segment_files import SegmentFiles
@@ -34,7 +35,7 @@ from store.message.record import (
     encode,
     store_timestamp_at,
 )
-from store.notes import divergence, log_begin
+from store.notes import divergence, flushed_mark, log_begin
 from store.recovery import recovery
 from store.recovery.last_run import LastRun
 
@@ -114,15 +115,14 @@ def heads(data: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
 class Log:
     """The store of one node, and the counters of its broker: they say where the log begins and ends, and is on disk."""
 
-    def __init__(self, root: Path, counters: BrokerCounters, segment_bytes: int) -> None:
-        self.root, self.counters = root, counters
+    def __init__(self, root: Path, counters: BrokerCounters, segment_bytes: int, disks: Disks) -> None:
+        self.root, self.counters, self._disks = root, counters, disks
         self.directory = StoreDirectory(root)
         self.directory.create()
         self.files = SegmentFiles(self.directory.commitlog, segment_bytes)
         self.data = bytearray()  # what of it is published, from `_from` on, as it was read when it was published
         self._from = 0
         self.queue_offsets = dict[tuple[str, int], int]()  # as its last recovery found them
-        self.marked = 0  # up to where its mark says that it is on the disk: a record's boundary
         self.directory.mark_running()  # nothing here ever stops in order
         self.words = memoryview(counters.region.words)  # which is read faster than its cursors
         self._places = [word.index for word in (counters.min_physical_offset, counters.max_physical_offset)]
@@ -134,7 +134,9 @@ class Log:
 
         `is_slave`: what wrote here last; `power_cut`: how that ended.
         """
-        last = LastRun(not power_cut, power_cut, self.marked, None if power_cut else self.end)
+        note = flushed_mark.read(self.directory)
+        marked = 0 if note is None else note.flushed_offset
+        last = LastRun(not power_cut, power_cut, marked, None if power_cut else self.end)
         recovered = recovery.recover(
             self.directory, self.files.segment_bytes, QUEUE_FILE_BYTES, last=last, is_slave=is_slave
         )
@@ -148,7 +150,8 @@ class Log:
         ):  # fmt: skip
             waiting.note(cursor, value)
         self.look()
-        self.marked, self.queue_offsets = end, recovered.queue_offsets
+        flushed_mark.begin(self.directory, end)
+        self.queue_offsets = recovered.queue_offsets
 
     @property
     def start(self) -> int:
@@ -186,11 +189,6 @@ class Log:
     def forgive(self) -> None:
         """An operator removes that note."""
         divergence.path_of(self.root).unlink(missing_ok=True)
-
-    def flush(self) -> None:
-        """Bring all of it to the disk, and with it the mark of the flush before."""
-        self.marked = self.boundary(self.flushed)
-        waiting.publish(self.counters.flushed_offset, self.end)
 
     def look(self) -> None:
         """Read what was published since, and forget what has expired."""
@@ -248,7 +246,7 @@ class Log:
         waiting.publish(self.counters.reput_from_offset, self.boundary())
 
     def lose_power(self, rng: random.Random, *, is_slave: bool) -> None:
-        """Any of the pages that were written since the last flush may be lost; then it is recovered."""
+        """Any of the pages that were written since they came to the disk may be lost; then it is recovered."""
         kept = rng.choice(
             (
                 lambda _page: False,
@@ -258,23 +256,39 @@ class Log:
             )
         )
         for base in self.files.base_offsets():
-            for start in range(base, base + self.files.segment_bytes, PAGE_BYTES):
-                if start + PAGE_BYTES > self.flushed and not kept(start):
-                    self._lose(base, max(start, self.flushed), start + PAGE_BYTES)
+            self._disks.lose(self.files.path_of(base), base, kept)
+        self._disks.lose(self.directory.mark, 0, lambda _page: rng.random() < 0.5)
         self.recover(is_slave=is_slave, power_cut=True)
-
-    def _lose(self, base: int, start: int, end: int) -> None:
-        with self.files.open(base, writable=True) as segment:
-            segment.array[start - base : end - base] = 0
 
 
 class Disks:
-    """The disks of a play: directories in memory, all removed when it is over."""
+    """The disks of a play: directories in memory, removed when it is over. They know what came to them of a file."""
 
     def __init__(self) -> None:
         memory = Path("/dev/shm")
         self._directory = TemporaryDirectory(prefix="simulation-", dir=memory if os.access(memory, os.W_OK) else None)
         self._numbers = count()
+        self._synced: dict[int, bytes] = {}  # what of a file is on its disk, by inode
+        self._calls = {name: getattr(file_io, name) for name in ("sync_data", "sync_file")}
+        for name in self._calls:
+            setattr(file_io, name, self._sync)
+
+    def _sync(self, fd: int) -> None:
+        status = os.fstat(fd)
+        self._synced[status.st_ino] = os.pread(fd, status.st_size, 0)
+
+    def lose(self, path: Path, start: int, kept: Callable[[int], bool]) -> None:
+        """A file's pages are again as they came to the disk, but for those `kept`, the first of which is `start`."""
+        with path.open("r+b") as file:
+            inode, data = os.fstat(file.fileno()).st_ino, file.read()
+            synced = self._synced[inode]
+            pages = [slice(at, at + PAGE_BYTES) for at in range(0, len(data), PAGE_BYTES)]
+            lost = [page for page in pages if data[page] != synced[page] and not kept(start + page.start)]
+            for page in lost:
+                file.seek(page.start)
+                file.write(synced[page])
+            file.flush()
+            self._sync(file.fileno())
 
     @property
     def root(self) -> Path:
@@ -283,7 +297,7 @@ class Disks:
 
     def empty(self, counters: BrokerCounters, segment_bytes: int) -> Log:
         """Another disk, with nothing on it."""
-        return Log(self.root / str(next(self._numbers)), counters, segment_bytes)
+        return Log(self.root / str(next(self._numbers)), counters, segment_bytes, self)
 
     def remove(self, log: Log) -> None:
         """A disk is gone for good."""
@@ -291,4 +305,6 @@ class Disks:
 
     def close(self) -> None:
         """Remove all of them."""
+        for name, call in self._calls.items():
+            setattr(file_io, name, call)
         self._directory.cleanup()

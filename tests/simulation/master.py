@@ -1,6 +1,6 @@
-"""A master in virtual time: its listener and its flusher are not real, its other processes are.
+"""A master in virtual time: its listener is not real, its other processes are.
 
-The listener does what engine/replication/ha_listener.py does, nothing else.
+It does what engine/replication/ha_listener.py does, nothing else.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from engine.shared_memory import live_settings
 from engine.shared_memory.cursors import HaSlotState
 from ipc import waiting
 from store.put.draft import Draft
+from tests.simulation.flusher import Flushing
 from tests.simulation.limits import (
     CALLERS_MAX,
     FLUSH_TIMEOUT_MS,
@@ -69,14 +70,14 @@ class Master(Actor):
         self._numbers = 0
         self.group_transfer = GroupTransfer(self)
         self._seen_bell, self._seen_confirms = 0, self.confirms()
-        self._flusher = Flusher(self)
+        self.flushing = Flushing(world, log, self.config, self.answer)
         waiting.note(counters.segment_request_offset, log.end)  # an empty master's log begins at once
         history.queue_offset = log.queue_offsets.get(QUEUE, 0)
         self.writing = Writing(self)
 
     def close(self, *, silently: bool) -> None:
         """The broker is gone: killed (its peers are told), or without power (they are not)."""
-        self.is_gone = self.group_transfer.is_gone = self._flusher.is_gone = True
+        self.is_gone = self.group_transfer.is_gone = True
         if silently:
             for link in [*self._accepted.values(), *(sending.link for sending in self.sendings)]:
                 link.die()
@@ -85,6 +86,7 @@ class Master(Actor):
         for sending in self.sendings:
             sending.close()
         self.writing.close()
+        self.flushing.close()
 
     @property
     def sendings(self) -> list[Sending]:
@@ -227,8 +229,7 @@ class Master(Actor):
         self.puts += self.referee.appended(self.history, self.log)
         for sending in self.sendings:
             sending.wake(self.world.rng.choice((0, 0, 0, 2)))
-        if self.policy.wait_for_flush:
-            self._flusher.wake(self.world.rng.choice((1, 5)))
+        self.flushing.look()
 
     def answer(self) -> None:
         """A producer looks which of its puts are answered."""
@@ -257,18 +258,3 @@ class GroupTransfer(Actor):
         self._master.referee.counted(self._master)
         self._master.follow()
         self._master.answer()
-
-
-class Flusher(Actor):
-    """Brings the log to the disk, now and then, or when a put waits for it."""
-
-    def __init__(self, master: Master) -> None:
-        super().__init__(master.world)
-        self._master = master
-        self.wake(master.settings.flush_every_ms)
-
-    def turn(self) -> None:
-        """What is in the log now is durable."""
-        self._master.log.flush()
-        self._master.answer()
-        self.wake(self._master.settings.flush_every_ms)

@@ -18,7 +18,7 @@ from tests.harness.children import exit_code_of
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
 from tests.simulation import plain
 
-HA = "engine/protocol/ha/"
+HA, FLUSHER, WRITER = "engine/protocol/ha/", "engine/keeping/flusher.py", "engine/writer/writer.py"
 SEEDS_MAX = 400
 
 
@@ -33,7 +33,7 @@ class Mutant(NamedTuple):
 
 
 def _of(kind: str, file: str, *lines: tuple[str, str, str]) -> list[Mutant]:
-    return [Mutant(kind, HA + file, *line) for line in lines]
+    return [Mutant(kind, file if "/" in file else HA + file, *line) for line in lines]
 
 
 MUTANTS = [
@@ -333,6 +333,22 @@ MUTANTS = [
             "        return min(served, key=lambda caller: held.get(caller.crowd, 0), default=None)",
             "        return None",
             "nobody is served",
+        ),
+    ),
+    *_of(
+        "disk",
+        FLUSHER,
+        ("                file_io.sync_data(fd)\n", "", "what is on no disk is called flushed"),
+        ("            end = min(end, built_to)\n", "", "a slave's mark is within a record"),
+    ),
+    *_of(
+        "writer",
+        WRITER,
+        ("        drain_kernel.redo(self._shared)\n", "", "what a dead writer has committed is not shown"),
+        (
+            "            drain_kernel.roll(self._segment.array, self._segment.base_offset, self._shared)",
+            "            pass",
+            "a full segment is not ended",
         ),
     ),
 ]

@@ -26,7 +26,7 @@ from ipc.compiled.atomics import Followed
 from ipc.compiled.system_calls import PIECE_WORDS, Piece
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PLAIN = ("engine.protocol.ha.", "engine.replication.")
+PLAIN = ("engine.protocol.ha.", "engine.replication.", "engine.keeping.flusher", "engine.writer.writer")
 COMPILED = re.compile(r"^from ipc\.compiled\.(kernels|atomics|memory|system_calls) import", re.MULTILINE)
 LIBC = ctypes.CDLL(None, use_errno=True)
 

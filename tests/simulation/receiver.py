@@ -1,4 +1,4 @@
-"""A slave in virtual time: the real receiver and allocator on a real log, between a simulated network and flusher."""
+"""A slave in virtual time: the real receiver, allocator and flusher on a real log, behind a simulated network."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from engine.protocol.ha.wire import CloseReason
 from engine.replication.dial import Address, Dial, Dialed, NotConnected
 from engine.replication.flush_reports import FlushReports
 from engine.replication.receiver import Receiver
+from tests.simulation.flusher import Flushing
 from tests.simulation.logs import Log
 from tests.simulation.network import Connection
 from tests.simulation.plug import Plug
@@ -21,7 +22,6 @@ from tests.simulation.referee import Broken
 from tests.simulation.settings import MASTER, Settings
 from tests.simulation.world import Actor, World
 
-FLUSH_EVERY_MS = 500
 NOTE_LOOK_MS = 1000
 KEPT_WITHIN_MS = 5
 
@@ -113,11 +113,11 @@ class Slave(Actor):
         self.settings, self.connects_by = settings, connect
         self.link: Connection | None = None
         self._plug: Plug | None = None
-        self.farthest = log.end
+        self.farthest, config = log.end, settings.of_slave(log.root, broker_id)
         log.dispatch()
         self._dial, self.flush_reports = SimulatedDial(self, connect), SimulatedFlushReports(log)
         self._receiver = (Receiver if settings.are_ours else RocketMqReceiver)(
-            settings.of_slave(log.root, broker_id),
+            config,
             log.counters,
             log.files,
             settings.client_limits,
@@ -126,12 +126,14 @@ class Slave(Actor):
         )
         self._receiver.overlap_bytes = settings.overlap_bytes
         self.client = self._receiver.client
-        self._flusher, self._keeper = Flusher(self), Keeper(world, log, self.wake)
+        self._flushing = Flushing(world, log, config, self._flushed)
+        self._keeper = Keeper(world, log, self.wake)
         self.wake()
 
     def close(self, *, silently: bool) -> None:
         """End the broker. After a kill the system tells the master; after a power cut (`silently`) nobody does."""
-        self.is_gone = self._flusher.is_gone = self._keeper.is_gone = True
+        self.is_gone = self._keeper.is_gone = True
+        self._flushing.close()
         if self.link is not None and silently:
             self.link.die()
         with self.log.unsaid():
@@ -150,13 +152,13 @@ class Slave(Actor):
         link, receiver, now_ms = self.link, self._receiver, self.world.now_ms
         if self._plug is not None and link is not None:
             self._plug.deliver(self.world.rng.randint(1, 40) if link.breaks_in_head else None)
-        was_opening = bool(self.client.is_opening)
         while receiver.do_work(now_ms):
             pass
         self.farthest = self.log.end
         if self._plug is not None:
             self._send(self._plug, is_new=link is None)
-        self._let_others_work(is_opened=was_opening and not self.client.is_opening)
+        self._flushing.look()
+        self._keeper.look()
         if self.link is not None and self.link.breaks_in_head and self.client.max_physical_offset > self.client.end:
             self.link.reset()
         self._sleep()
@@ -172,14 +174,6 @@ class Slave(Actor):
         if self.client.state is not HaClientState.TRANSFER:
             self.link = self._plug = None
 
-    def _let_others_work(self, *, is_opened: bool) -> None:
-        """Let flusher and allocator follow the words that they follow."""
-        if is_opened:
-            self._flusher.wake()
-        elif self.log.end > self.log.flushed:
-            self._flusher.wake(FLUSH_EVERY_MS)
-        self._keeper.look()
-
     def _sleep(self) -> None:
         if self.client.state is not HaClientState.TRANSFER and self.log.is_diverged:
             self.wake(NOTE_LOOK_MS)
@@ -188,24 +182,12 @@ class Slave(Actor):
         elif not self._dial.is_begun:  # else the network wakes it
             self.wake(max(self.client.wait_ms(self.world.now_ms), 1))
 
-    def sent(self) -> None:
-        """Another process of this broker wrote to the connection."""
+    def _flushed(self) -> None:
+        """Tell a master that waits for the disk, and let the dispatcher follow: the mark does."""
+        self.flush_reports.turn()
         if self._plug is not None:
             self._plug.collect()
-
-
-class Flusher(Actor):
-    """Brings a slave's log to its disk, and says so to a master that waits for that."""
-
-    def __init__(self, slave: Slave) -> None:
-        super().__init__(slave.world)
-        self._slave = slave
-
-    def turn(self) -> None:
-        """What is in the log now is durable."""
-        self._slave.log.flush()
-        self._slave.flush_reports.turn()
-        self._slave.sent()
+        self.log.dispatch()
 
 
 class Keeper(Actor):

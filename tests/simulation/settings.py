@@ -56,6 +56,8 @@ class Settings(NamedTuple):
             "haReconnectInterval": RECONNECT_MS,
             "slaveTimeout": SLAVE_TIMEOUT_MS,
             "syncFlushTimeout": FLUSH_TIMEOUT_MS,
+            "flushCommitLogLeastPages": 0,
+            "flushIntervalConsumeQueue": 1 << 30,  # nobody dispatches
             **({} if self.secret_file is None else {"haSecretFile": self.secret_file}),
         }
 
@@ -73,6 +75,7 @@ class Settings(NamedTuple):
                 **self.of_puts,
                 **flow,
                 "brokerRole": "SYNC_MASTER",
+                "flushIntervalCommitLog": self.flush_every_ms,
                 "ringSizeInBytes": RING_BYTES,
                 "maxProducers": 1,
                 "haTransferBatchSize": self.batch_bytes,

@@ -69,10 +69,9 @@ class Actor:
         stopped_ms = self.stopped_until_ms - self.world.now_ms
         if stopped_ms > 0:
             self.wake(stopped_ms)
-        else:
-            self.turn()
-        return None
+            return None
+        return self.turn()
 
-    def turn(self) -> None:
+    def turn(self) -> object:
         """Do what is to be done now, and say when the next turn is due."""
         raise AssertionError(f"{type(self).__name__} takes no turns")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.producer.pipeline import Pipeline
 from engine.producer.queue_slots import QueueSlots
@@ -40,15 +40,6 @@ class Death(Enum):
     AFTER_COMMIT = 2
 
 
-class Stored(NamedTuple):
-    """The words that a commit changes, as they were before one."""
-
-    version: int
-    controls: Words
-    counters: Words
-    next_offsets: Words
-
-
 class SegmentBeside(SegmentAhead):
     """Makes the next segment ready in turns of the writer's actor, not in a thread."""
 
@@ -78,8 +69,8 @@ class Writing(Actor):
         ring.create_rings(directory, rings).close()
         self._journal, self._controls = attach_journal(directory), ring.attach_rings(directory)
         self._journal.words[JournalWord.RECORDS + CommitWord.TIMESTAMP] = STORED_MS  # store times do not fall
-        self._next_offsets = QueueTable.attach(directory, writable=True).next_offsets
-        self._places = writer.places_of(counters)
+        stored = [self._controls.words, QueueTable.attach(directory, writable=True).next_offsets]
+        self._stored = [*stored, *(counters.region.words[at : at + 1] for at in writer.places_of(counters))]
         # Where another producer asks for something, the writer does not sleep until the first puts more.
         self._other = ring.ClaimedRing(directory, self._controls, self._config.ring_bytes, (0,))
         QueueSlots(self._other.ring, self._other.control, counters.writer_bell).ask(QUEUE)
@@ -147,9 +138,9 @@ class Writing(Actor):
         for _turn in range(TURNS_MAX):
             self._keeper.turn()
             atomics.publish(other, int(ControlWord.ASKED), int(other[ControlWord.ANSWERED]) + 1)
-            before = None if self._dies is None else self._stored()
+            before, version = [words.copy() for words in self._stored], self._version
             moved = writing.do_work(self.world.now_ms)
-            if before is not None and self._stored().version == before.version + 1:
+            if self._dies is not None and self._version == version + 1:
                 self._die(before)
                 return
             is_asked = control[ControlWord.ASKED] != control[ControlWord.ANSWERED]
@@ -157,15 +148,15 @@ class Writing(Actor):
                 return
         raise Broken("a ring is emptied", f"{self.pipeline.tail - self.pipeline.head} records are left")
 
-    def _stored(self) -> Stored:
-        version, words = int(self._journal.words[JournalWord.VERSION]), self._log.counters.region.words
-        return Stored(version, self._controls.words.copy(), words[self._places], self._next_offsets.copy())
+    @property
+    def _version(self) -> int:
+        """How many commits there were."""
+        return int(self._journal.words[JournalWord.VERSION])
 
-    def _die(self, before: Stored) -> None:
+    def _die(self, before: list[Words]) -> None:
         """Undo what the writer stored last, which nobody has seen: it was killed before that."""
         if self._dies is Death.BEFORE_COMMIT:
-            self._journal.words[JournalWord.VERSION] = before.version
-        self._controls.words[:] = before.controls
-        self._next_offsets[:] = before.next_offsets
-        self._log.counters.region.words[self._places] = before.counters
+            self._journal.words[JournalWord.VERSION] -= 1
+        for words, was in zip(self._stored, before, strict=True):
+            words[:] = was
         self._end()
