@@ -83,7 +83,7 @@ class SimulatedDial(Dial):
 
 
 class SimulatedFlushReports(FlushReports):
-    """Tells what is on disk in turns of the flusher, not in a thread."""
+    """Tells what is on disk in turns of the receiver and the flusher, not in a thread."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(log.counters.flushed_offset)
@@ -154,6 +154,7 @@ class Slave(Actor):
             self._plug.deliver(self.world.rng.randint(1, 40) if link.breaks_in_head else None)
         while receiver.do_work(now_ms):
             pass
+        self.flush_reports.turn()
         self.farthest = self.log.end
         if self._plug is not None:
             self._send(self._plug, is_new=link is None)
