@@ -209,7 +209,7 @@ class Front:
     # what peers call
 
     def open_peer(self, peer: Peer, first: int) -> bool:
-        """Refuse a TLS hello where TLS is not served, log and count it; admit every other first byte."""
+        """Let a connection take the fast paths, unless its first byte is a TLS hello and TLS is not served."""
         self._pace.stir()
         is_admitted = peer.is_tls or not self._reception.opening.refuses_hello(bytes((first,)), peer.connection.peer)
         if is_admitted and self._compiled_sends is not None:

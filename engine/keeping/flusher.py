@@ -88,12 +88,8 @@ class Flusher:
         index: IndexSync | None = None,
         is_slave: bool = False,
     ) -> None:
-        self._counters, self._files, self._directory, self._queue_file_bytes = (
-            counters,
-            files,
-            directory,
-            queue_file_bytes,
-        )
+        self._counters, self._files = counters, files
+        self._directory, self._queue_file_bytes = directory, queue_file_bytes
         self._queues = QueueSync(directory.consumequeue, queue_file_bytes)
         self._sync_flush, self._log_pace, self._queue_pace = sync_flush, paces.log, paces.queues
         self._index = index

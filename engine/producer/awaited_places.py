@@ -6,9 +6,7 @@ the same. So each publish first collects what it would overwrite; the order of p
 
 from __future__ import annotations
 
-from engine.errors import (
-    EngineError,
-)
+from engine.errors import EngineError
 from ipc.arrays import Words
 from ipc.ring import DESCRIPTOR_WORDS, ControlWord, Descriptor
 

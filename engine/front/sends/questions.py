@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from engine.front.connections.relay import Relay
-from engine.front.sends.task import Json, Task
+from engine.front.connections.relay import Json, Relay
+from engine.front.sends.task import Task
 from engine.producer.pipeline import Busy
 
 OnAnswer = Callable[[Json], None]

@@ -13,12 +13,13 @@ from functools import partial
 
 from engine.front.connections.pace import NEVER_MS
 from engine.front.connections.peer import Peer
+from engine.front.connections.relay import Json
 from engine.front.connections.service import FrontContext
 from engine.front.sends import counting
 from engine.front.sends.puts import PutOutcome
 from engine.front.sends.send_processor import SendProcessor
 from engine.front.sends.stored_requests import MovedOffsets, Replies, SendBacks
-from engine.front.sends.task import Json, OnPut, Task
+from engine.front.sends.task import OnPut, Task
 from engine.front.sends.topic_checks import TopicChecks
 from engine.front.sends.transactions import TransactionEnds
 from engine.producer.unique_keys import UniqueKeys

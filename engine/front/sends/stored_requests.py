@@ -13,10 +13,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
+from engine.front.connections.relay import Json
 from engine.front.sends import counting
 from engine.front.sends.puts import PutOutcome
 from engine.front.sends.send_processor import SendProcessor
-from engine.front.sends.task import Json, OnPut, Task
+from engine.front.sends.task import OnPut, Task
 from engine.front.sends.topic_checks import TopicChecks
 from engine.producer.pipeline import Busy
 from engine.protocol.ha.put_status import PutMessageStatus

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engine.front.connections.peer import Peer
 from engine.front.sends.puts import PutOutcome
 from engine.protocol.remoting.frame import RemotingCommand
+from ipc.waiting import NS_PER_MS
 
-Json = dict[str, Any]
 QUESTION_LIMIT_MS = 3000  # for the clients role; a client waits no longer
 
 
@@ -30,7 +30,7 @@ class Task:
     @property
     def waited_ms(self) -> int:
         """Return how long ago it came."""
-        return (time.monotonic_ns() - self.began_ns) // 1_000_000
+        return (time.monotonic_ns() - self.began_ns) // NS_PER_MS
 
 
 def _nothing() -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from engine.front.connections.relay import Json
 from engine.front.sends.send_processor import SendProcessor
-from engine.front.sends.task import Json, Task
+from engine.front.sends.task import Task
 from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.sending import checks
 from engine.protocol.sending.headers import SendHeader
