@@ -89,6 +89,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(STEP) "setup: Java and Spark" $(PYTHON) -c \
 	  'import sys; from spark_bridge import java_home, spark_home; sys.exit(java_home.main() or spark_home.main())'
 	@$(PYTHON) -m tools.dev.carried
+	@$(PYTHON) -m compileall -q engine ipc spark_bridge store tools
 	@touch $@
 
 run: setup
