@@ -157,6 +157,20 @@ class CompilerOff(IpcError):
         )
 
 
+class CompilerMissing(IpcError):
+    """Raised where compiled code is needed, the package carries none for this machine, and numba is not installed.
+
+    Next: install the wheel for this machine, or `pip install numba`.
+    """
+
+    code = "COMPILER_MISSING"
+
+    def __init__(self, why_not: str) -> None:
+        carries = f"takes no compiled code that it carries ({why_not})" if why_not else "carries no compiled code"
+        what = f"this package {carries}, and numba, which would compile, is not installed"
+        super().__init__(f"{what}; install the wheel for this machine, or run `pip install numba`")
+
+
 class CompileUnknown(IpcError):
     """Raised when SLIPSTREAM_COMPILE has a value that it cannot have.
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ipc.arrays import Bytes
 from ipc.compiled.atomics import address_of
-from ipc.compiled.kernels import external, instruction, ir, is_carried, kernel, types
+from ipc.compiled.kernels import compiles, external, instruction, ir, kernel, types
 from ipc.machine import of_this
 
 POLYNOMIAL = 0xEDB88320
@@ -145,7 +145,7 @@ def crc32_of_tables(data: Bytes, start: int, count: int) -> int:
     return np.int64(crc ^ np.uint32(0xFFFFFFFF))
 
 
-HAS_INSTRUCTION = is_carried() or _has_instruction()  # carried code is for machines that have it
+HAS_INSTRUCTION = not compiles() or _has_instruction()  # carried code is for machines that have it
 _by_instruction: Any = of_this({"x86_64": crc_of_products(), "aarch64": crc32_of_words})
 
 

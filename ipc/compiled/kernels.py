@@ -1,18 +1,22 @@
 """How compiled functions are declared, and where their code comes from: carried with the package, else from numba.
 
 Where carried code is there (`ipc.compiled.carried`), a kernel that Python calls is a function of it, and numba is not
-imported: it takes half a second and 100 MB. What carried code lacks is compiled when it is called, by numba.
+imported: it takes half a second and 100 MB. What carried code lacks is compiled when it is called, by numba. Without
+carried code and without numba everything can be imported, and the first call of a kernel raises CompilerMissing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from types import FunctionType
 from typing import Any
 
 from ipc.compiled import carried
+from ipc.errors import CompilerMissing
 from ipc.module_names import named
 
 COMPILER = named("ipc.compiled.compiler")
@@ -72,16 +76,26 @@ def is_carried() -> bool:
     return carried.library() is not None
 
 
+@cache
+def compiles() -> bool:
+    """Whether numba compiles what is declared here."""
+    return not is_carried() and find_spec("numba") is not None
+
+
 def _compiler() -> Any:
-    return import_module(COMPILER)
+    try:
+        return import_module(COMPILER)
+    except ModuleNotFoundError as error:
+        if error.name not in ("numba", "llvmlite"):
+            raise
+        raise CompilerMissing(carried.why_not()) from error
 
 
 def _declared(function: FunctionType, how: str) -> Any:
-    library = carried.library()
-    if library is None:
+    if compiles():
         return getattr(_compiler(), how)(function)
-    late = Late(lambda: getattr(_compiler(), how)(function), function)
-    carried_function = library.function_of(function, late)
+    late, library = Late(lambda: getattr(_compiler(), how)(function), function), carried.library()
+    carried_function = None if library is None else library.function_of(function, late)
     if carried_function is None:
         return late
     _late[id(carried_function)] = late
@@ -103,7 +117,7 @@ def bare_kernel(function: Any) -> Any:
 
 def inlined(function: Any) -> Any:
     """A piece of a kernel, inlined where it is called."""
-    if not is_carried():
+    if compiles():
         return _compiler().inlined(function)
     _late[id(function)] = Late(lambda: _compiler().inlined(function), function)
     return function
@@ -130,17 +144,17 @@ def function_of_numba(name: str) -> Any:
 
 
 def _unless_carried(make: Callable[[], Any]) -> Any:
-    return Late(make) if is_carried() else make()
+    return make() if compiles() else Late(make)
 
 
 def tell_progress_to(tell: Callable[[str], None]) -> None:
     """Set the function that hears every few seconds what is being compiled; on a terminal that is shown anyway."""
-    if not is_carried():
+    if compiles():
         _compiler().tell_progress_to(tell)
 
 
 @contextmanager
 def stopped_by(asked: Callable[[], bool]) -> Iterator[None]:
     """Have a kernel that is not compiled yet raise CompilingStopped in the block once `asked()`: it takes minutes."""
-    with nullcontext() if is_carried() else _compiler().stopped_by(asked):
+    with _compiler().stopped_by(asked) if compiles() else nullcontext():
         yield
