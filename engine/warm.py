@@ -48,6 +48,7 @@ from engine.shared_memory.topic_table import TopicTable
 from engine.writer import drain_kernel, writer
 from engine.writer.journal import create_journal
 from ipc import ring, waiting
+from ipc.arrays import Bytes
 from ipc.clock import monotonic_ms
 from ipc.compiled import atomics
 from ipc.compiled.kernel_folders import note_as_installed
@@ -56,7 +57,7 @@ from store.files.pointer import COUNTERS_FILE
 from store.files.segment_files import SegmentFiles
 from store.index import index_kernel
 from store.index.index_file import Geometry
-from store.message import rows_kernel
+from store.message import property_kernel, rows_kernel, span_kernel, walk_kernel
 from store.message.record import BLANK_BYTES, encode
 from store.message.topics import SELF_TEST_TOPIC
 from store.names import COMMIT_LOG
@@ -151,10 +152,10 @@ class _Miniature:
 def warm_up(config: BrokerConfig, *, verification: bool = False, backwards: bool = False) -> None:
     """Put a message and a batch into a ring, have them appended, dispatched and pulled; run what else roles run.
 
-    With `verification` they are also verified, and looked at as recovery does. Of two processes that share a folder of
-    kernels one goes `backwards`: what one has compiled the other loads.
+    With `verification` they are also verified, and looked at as recovery and readers do. Of two processes that share a
+    folder of kernels one goes `backwards`: what one has compiled the other loads.
     """
-    steps = [step for step in STEPS if verification or step not in OF_VERIFICATION]
+    steps = [step for step in STEPS if verification or step not in OF_READERS]
     with (
         tempfile.TemporaryDirectory(prefix="slipstream-warm-", dir=config.region_path) as root,
         _Miniature(config, Path(root)) as small,
@@ -292,6 +293,37 @@ def _warm_recovery(small: _Miniature) -> None:
         rows_kernel.first_bad_crc(segment.array, rows, 1)
 
 
+def _warm_walk(small: _Miniature) -> None:
+    """Compile what readers find records by: a task of Spark runs it."""
+    end, none, starts = small.dispatched, np.zeros(0, np.int64), np.zeros(1, np.int64)
+    heads, parts = (np.zeros((len(columns), 1), np.int64) for columns in (walk_kernel.Head, walk_kernel.Part))
+    places, names = np.zeros((1, len(walk_kernel.Place)), np.int64), np.zeros(1, np.uint8)
+    topics = walk_kernel.Topics(int(walk_kernel.Asked.NONE), none, places, names, np.zeros(1, np.int64))
+    wanted = walk_kernel.Wanted(0, none, none, topics)
+    with SegmentFiles(small.config.store_path_commit_log, SEGMENT_BYTES).open(0) as segment:
+        array = segment.array[:end]
+        array.flags.writeable = False
+        walk_kernel.walk(array, 0, walk_kernel.Stretch(0, end, SEGMENT_BYTES, 0), wanted, heads, 0)
+        walk_kernel.collect(array, starts, 0, 0, wanted, heads, 0)
+        walk_kernel.fill_heads(array, starts, heads)
+        walk_kernel.fill_parts(array, starts, heads[walk_kernel.Head.SIZE], parts)
+        walk_kernel.enter_topics(topics, 0, 0)
+        named = walk_kernel.Named(starts, np.zeros(1, np.int32), starts, array[:1], 0)
+        walk_kernel.collect_named(array, named, 0, heads, parts)
+        _warm_columns(array)
+
+
+def _warm_columns(array: Bytes) -> None:
+    """Compile what copies parts of records into columns."""
+    starts, name = np.zeros(1, np.int64), np.frombuffer(b"name", np.uint8)
+    values, pairs = (np.zeros((len(columns), 1), np.int64) for columns in (property_kernel.Value, property_kernel.Pair))
+    ends, out = np.zeros(2, np.int32), np.zeros(2, np.uint8)
+    property_kernel.find_property(array, starts, starts, name, values)
+    property_kernel.find_pairs(array, starts, starts, pairs, ends, np.zeros(property_kernel.TABLE_WORDS, np.int64))
+    span_kernel.copy_spans(array, starts, starts, ends, out)
+    span_kernel.write_hexadecimals(array, starts, 1, out, 0, 2)
+
+
 def _warm_verification(small: _Miniature) -> None:
     """Verify the store: what is said of one so odd is of no interest."""
     assert small.dispatched
@@ -309,7 +341,7 @@ def _put(counters: BrokerCounters, outlet: ring.Outlet, clock: Clock) -> None:
 
 # From the end on they need no log for a while, so two processes seldom wait for each other.
 STEPS: tuple[Callable[[_Miniature], None], ...] = (
-    _warm_pulls, _warm_verification, _warm_recovery, _warm_pipeline, _warm_waits, _warm_writer, _warm_ends, _warm_index,
-    _warm_delivery, _warm_replication,
+    _warm_pulls, _warm_verification, _warm_walk, _warm_recovery, _warm_pipeline, _warm_waits, _warm_writer, _warm_ends,
+    _warm_index, _warm_delivery, _warm_replication,
 )  # fmt: skip
-OF_VERIFICATION = (_warm_recovery, _warm_verification)
+OF_READERS = (_warm_recovery, _warm_verification, _warm_walk)

@@ -7,3 +7,4 @@ import numpy.typing as npt
 
 Words = npt.NDArray[np.int64]  # native, one a cache-coherent 64-bit word
 Bytes = npt.NDArray[np.uint8]
+Int32s = npt.NDArray[np.int32]

@@ -1,7 +1,7 @@
 """Spark's entry: a store as a table, planned once on the driver and read in place by the executors.
 
 The plan is made where Spark asks for partitions; executors get the log's end with their splits and never ask
-again. They import this package, `store` and how remoting is spoken; nothing else of the engine, nothing compiled.
+again. They import this package, `store` and how remoting is spoken, and nothing else of the engine.
 """
 
 from __future__ import annotations

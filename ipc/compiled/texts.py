@@ -136,6 +136,17 @@ def write_decimal(out: Bytes, at: int, value: int) -> int:
 
 
 @bare_kernel
+def eight_hexadecimals(value: int) -> int:
+    """The eight hexadecimal digits of the lower 32 bits, as text in a big-endian word."""
+    spread = value & 0xFFFFFFFF
+    spread = (spread | spread << 16) & 0x0000FFFF0000FFFF
+    spread = (spread | spread << 8) & 0x00FF00FF00FF00FF
+    spread = (spread | spread << 4) & 0x0F0F0F0F0F0F0F0F  # a digit's value in each byte
+    letters = (spread + 0x0606060606060606) >> 4 & 0x0101010101010101
+    return spread + 0x3030303030303030 + letters * (LETTER_A - ZERO - 10)
+
+
+@bare_kernel
 def write_hexadecimal(out: Bytes, at: int, value: int, digits: int) -> int:
     """Write the last `digits` hexadecimal digits of a number; return where they end."""
     for k in range(at + digits - 1, at - 1, -1):

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from spark_bridge.columnar.conditions import Limits
 from spark_bridge.columnar.names import POSITION
@@ -20,6 +19,9 @@ from spark_bridge.columnar.side_file import COLUMN_NAMES, SUM_HEX_DIGITS, SideFi
 from spark_bridge.split.splits import LogExtent
 from store.errors import SegmentRemoved, SegmentSizeMismatch, StoreError
 from store.files import small_files
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 CHUNKS_REMEMBERED_MAX = 1 << 16
 NAMES = frozenset(COLUMN_NAMES)
@@ -42,6 +44,8 @@ class OpenSide:
     """One segment's side file; to be closed."""
 
     def __init__(self, side_file: SideFile, fd: int) -> None:
+        import pyarrow.parquet as pq  # reads without side files do without it
+
         assert side_file.manifest is not None
         self.path, self.manifest, self._data, self._fd = side_file.path, side_file.manifest, side_file.data, fd
         status = os.fstat(fd)

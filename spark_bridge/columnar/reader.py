@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ipc.arrays import Int32s
 from spark_bridge.columnar.conditions import Limits, SideRows, Wanted
 from spark_bridge.columnar.names import CONSTANT, POSITION, SIZE, side_name
 from spark_bridge.columnar.opened import NAMES, OpenSide, SideDamaged
@@ -24,12 +25,11 @@ from spark_bridge.records.columns import Column
 from spark_bridge.records.freed_memory import keep_freed_memory
 from spark_bridge.records.records import Records
 from spark_bridge.records.row_filter import RowFilter
-from spark_bridge.records.scan import LogWindow, Positions, what_is_wrong
-from spark_bridge.records.selection import records_at
+from spark_bridge.records.walk import collected
+from spark_bridge.records.window import LogWindow, Positions, what_is_wrong
 from spark_bridge.replica.replica import await_planned
 from spark_bridge.split.splits import RangeSplit, Split
 from store.errors import SegmentRemoved, SegmentSizeMismatch
-from store.message.measure_columns import Int32s
 
 logger = logging.getLogger("slipstream.spark")
 
@@ -182,14 +182,14 @@ def records_in_batches(window: LogWindow, positions: Positions, sizes: Int32s) -
 
 
 def _records_of(window: LogWindow, positions: Positions, sizes: Int32s) -> Records:
-    records = records_at(window, positions)
+    records = collected(window, positions)
     if len(records) == len(positions):
         wrong = np.flatnonzero(records.sizes != sizes)
         if len(wrong):
             row = int(wrong[0])
             raise window.corrupt(int(positions[row]), f"size {records.sizes[row]}, {sizes[row]} in its side file")
         return records
-    at = next(at for at in positions.tolist() if not len(records_at(window, np.array([at]))))
+    at = next(at for at in positions.tolist() if not len(collected(window, np.array([at]))))
     raise window.corrupt(at, what_is_wrong(window, at) or "it is cut off")
 
 

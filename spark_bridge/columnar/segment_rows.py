@@ -22,7 +22,8 @@ from spark_bridge.columnar.side_file import (
 )
 from spark_bridge.records.columns import COLUMNS, Column, arrow_schema
 from spark_bridge.records.records import Records
-from spark_bridge.records.scan import LogWindow, Positions, record_starts
+from spark_bridge.records.walk import walked
+from spark_bridge.records.window import LogWindow, Positions
 from store.message.record import NOT_FOR_QUEUES, SysFlag
 
 SIZE = Column("size", pa.int32(), lambda records: pa.array(records.int32_at(0)))
@@ -48,18 +49,16 @@ class SegmentRows:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, in the log's order. Raises Unfit, CorruptRecord."""
-        for starts in record_starts(self._window, 0, 0, self._window.length):
-            for first in range(0, len(starts), STEP_ROWS):
-                yield self._batch(starts[first : first + STEP_ROWS])
+        for records in walked(self._window, 0, 0, self._window.length, at_a_time=STEP_ROWS):
+            yield self._batch(records)
         if not self.rows:
             raise Unfit("no records")
 
-    def _batch(self, starts: Positions) -> pa.RecordBatch:
-        records = Records(self._window, starts)
+    def _batch(self, records: Records) -> pa.RecordBatch:
         assert records.properties_span is not None  # checks the lengths of all parts
         flags = records.sys_flag
         if (flags & _INNER).any():
-            at = int(self._window.offsets(starts[np.flatnonzero(flags & _INNER)[:1]])[0])
+            at = int(self._window.offsets(records.starts[np.flatnonzero(flags & _INNER)[:1]])[0])
             raise Unfit(f"the record at offset {at} is an inner batch")
         built = [column.build(records) for column in SIDE_COLUMNS]
         arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(built, SCHEMA, strict=True)]
@@ -68,7 +67,7 @@ class SegmentRows:
         return batch
 
     def _count(self, records: Records, batch: pa.RecordBatch) -> None:
-        starts = records.starts
+        starts = records.starts.copy()  # alone: the walk's other columns go
         self._starts.append(starts)
         self.rows += len(starts)
         self.not_for_queues += int(np.count_nonzero(records.sys_flag & NOT_FOR_QUEUES))

@@ -15,7 +15,7 @@ import numpy as np
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.plan.planner import StorePart, planned_parts
 from spark_bridge.records.reader import open_window
-from spark_bridge.records.selection import records_at
+from spark_bridge.records.walk import collected
 from spark_bridge.split.splits import QueuePiece, QueueSplit, RangeSplit, RecordSplit, Split
 from store.queues.consume_queue import ConsumeQueue
 from store.reading import extent
@@ -141,7 +141,7 @@ def _record_bytes(split: RecordSplit) -> int:
     for base in np.unique(offsets - offsets % segment_bytes).tolist():
         window = open_window(split.log, base)
         inside = offsets[(offsets >= base) & (offsets < base + segment_bytes)] - base
-        total += int(records_at(window, inside).sizes.sum(dtype=np.int64))
+        total += int(collected(window, inside).sizes.sum(dtype=np.int64))
     return total
 
 

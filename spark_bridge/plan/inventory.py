@@ -18,7 +18,7 @@ from ipc.errors import RegionMissing
 from spark_bridge.options.queues import EARLIEST
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.records.reader import open_window
-from spark_bridge.records.scan import record_starts
+from spark_bridge.records.walk import walked
 from spark_bridge.replica.replica import Stamp, place_of, stamped_files
 from spark_bridge.split.splits import GUIDE_QUEUES_MAX, LogExtent, Queue, Selection
 from store.errors import BrokerOutOfReach, CorruptRecord, NoBroker, QueueFileMismatch
@@ -131,9 +131,8 @@ def _whole(log: LogExtent, reput: int) -> LogExtent:
         return log
     window = open_window(log, base)
     try:
-        for positions in record_starts(window, start - base, start - base, end - base):
-            last = positions[-1:]
-            start = base + int(last[0]) + int(window.int32(last)[0])
+        for records in walked(window, start - base, start - base, end - base):
+            start = base + int(records.starts[-1]) + int(records.sizes[-1])
     except CorruptRecord:  # who reads it tells
         return log
     return replace(log, max_physical_offset=start)

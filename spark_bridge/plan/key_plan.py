@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from spark_bridge.records.reader import open_window
-from spark_bridge.records.selection import records_at
+from spark_bridge.records.walk import collected
 from spark_bridge.split.splits import LogExtent, RecordSplit, Selection, Split, range_splits
 from store.errors import IndexFileDamaged
 from store.files.directory import StoreDirectory
@@ -102,4 +102,4 @@ def _covered(root: str, log: LogExtent, files: list[IndexFile]) -> list[tuple[in
 def _is_start(log: LogExtent, offset: int) -> bool:
     """Whether a record begins there."""
     base = offset - offset % log.segment_bytes
-    return bool(len(records_at(open_window(log, base), np.array([offset - base], np.int64))))
+    return bool(len(collected(open_window(log, base), np.array([offset - base], np.int64))))

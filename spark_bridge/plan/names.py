@@ -20,9 +20,8 @@ from spark_bridge.options.values import InvalidOption, nearest
 from spark_bridge.plan import inventory
 from spark_bridge.plan.stores import StoreAt
 from spark_bridge.records.reader import open_window
-from spark_bridge.records.records import Records
-from spark_bridge.records.scan import record_starts
 from spark_bridge.records.selection import in_multi_dispatch
+from spark_bridge.records.walk import walked
 from spark_bridge.split.splits import LogExtent
 from store.errors import CorruptRecord, MalformedConfig, SegmentRemoved
 from store.message.record import QUEUE_ID_AT
@@ -176,8 +175,7 @@ def _in_log(root: str, wanted: set[str]) -> set[tuple[str, int]] | None:
 
 def _in_segment(log: LogExtent, base: int, start: int, wanted: set[str]) -> Iterator[tuple[str, int]]:
     window = open_window(log, base)
-    for positions in record_starts(window, start, start, window.length):
-        records = Records(window, positions)
+    for records in walked(window, start, start, window.length):
         encoded = records.topic.dictionary_encode()
         codes, queue_ids = encoded.indices.to_numpy(), records.int32_at(QUEUE_ID_AT)
         for code, topic in enumerate(encoded.dictionary.to_pylist()):

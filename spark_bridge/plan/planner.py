@@ -21,7 +21,7 @@ from spark_bridge.plan.log_times import LogTimes
 from spark_bridge.plan.names import refuse_missing
 from spark_bridge.plan.stores import StoreAt, resolve_stores
 from spark_bridge.records.reader import open_window
-from spark_bridge.records.scan import record_starts
+from spark_bridge.records.walk import walked
 from spark_bridge.split.apart import apart
 from spark_bridge.split.leases import hold_log, hold_plan
 from spark_bridge.split.splits import (
@@ -243,11 +243,11 @@ def _record_cuts(log: LogExtent, records_max: int, is_permissive: bool) -> Itera
     for base, start, end in _segments(log):
         window = open_window(log, base)
         try:
-            for positions in record_starts(window, start - base, start - base, end - base):
-                for at in range(-count % records_max, len(positions), records_max):
+            for records in walked(window, start - base, start - base, end - base):
+                for at in range(-count % records_max, len(records), records_max):
                     if count + at:
-                        yield base + int(positions[at])
-                count += len(positions)
+                        yield base + int(records.starts[at])
+                count += len(records)
         except CorruptRecord:
             if not is_permissive:
                 raise

@@ -19,7 +19,6 @@ from spark_bridge.options.values import InvalidOption, nearest
 from spark_bridge.records import hosts
 from spark_bridge.records.damage import Damage
 from spark_bridge.records.decoders import decoded
-from spark_bridge.records.properties import properties_map, property_value
 from spark_bridge.records.records import Records
 from store.message.properties import KEYS, TAGS
 from store.message.record import (
@@ -32,10 +31,8 @@ from store.message.record import (
     QUEUE_OFFSET_AT,
     STORE_V6,
     fixed_dtype,
-    store_timestamp_at,
 )
 
-STORE_TIMESTAMP_AT = store_timestamp_at(0)  # with two IPv4 hosts
 FIXED_OFFSETS = {name: int(place[1]) for name, place in (fixed_dtype(0).fields or {}).items()}
 RECONSUME_TIMES_AT = FIXED_OFFSETS["reconsume_times"]
 INT, BIGINT, STRING, BINARY = pa.int32(), pa.int64(), pa.string(), pa.binary()
@@ -61,7 +58,7 @@ def _message_id(records: Records) -> pa.StringArray:
 
 def _headers(records: Records) -> pa.ListArray:
     """The properties as Kafka's headers: null without any."""
-    pairs = properties_map(records.properties)
+    pairs = records.properties
     items = pa.StructArray.from_arrays([pairs.keys, pairs.items.cast(pa.binary())], ["key", "value"])
     ends = pairs.offsets.to_numpy()
     empty = np.append(ends[1:] == ends[:-1], False)
@@ -108,9 +105,9 @@ COLUMNS = (
     _int64_column("queueOffset", QUEUE_OFFSET_AT),
     Column("physicalOffset", BIGINT, lambda records: pa.array(records.window.offsets(records.starts))),
     Column("msgId", STRING, _message_id),
-    Column("tags", STRING, lambda records: property_value(records.properties, TAGS)),
-    Column("keys", STRING, lambda records: property_value(records.properties, KEYS)),
-    Column("properties", map_of(STRING), lambda records: properties_map(records.properties), heavy=True),
+    Column("tags", STRING, lambda records: records.property_value(TAGS)),
+    Column("keys", STRING, lambda records: records.property_value(KEYS)),
+    Column("properties", map_of(STRING), lambda records: records.properties, heavy=True),
     Column("body", BINARY, lambda records: records.body, heavy=True),
     _int32_column("flag", FLAG_AT),
     Column("sysFlag", INT, lambda records: pa.array(records.sys_flag)),
@@ -119,7 +116,7 @@ COLUMNS = (
     Column(
         "storeTimestamp",
         TIMESTAMP,
-        lambda records: _timestamps(records.int64_at(STORE_TIMESTAMP_AT, records.born_shift)),
+        lambda records: _timestamps(records.stored_ms),
     ),
     Column("storeHost", STRING, lambda r: _host(r, r.store_host_at, STORE_V6)),
     Column("reconsumeTimes", INT, lambda r: pa.array(r.int32_at(RECONSUME_TIMES_AT, r.hosts_shift))),
@@ -127,7 +124,7 @@ COLUMNS = (
     Column("brokerName", STRING, lambda records: _constant(records, records.window.broker_name or None, pa.string())),
 )
 KAFKA_COLUMNS = (
-    Column("key", BINARY, lambda records: property_value(records.properties, KEYS).cast(pa.binary())),
+    Column("key", BINARY, lambda records: records.property_value(KEYS).cast(pa.binary())),
     Column("value", BINARY, lambda records: records.body, heavy=True),
     TOPIC,
     _int32_column("partition", QUEUE_ID_AT),

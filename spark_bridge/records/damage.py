@@ -16,14 +16,8 @@ import numpy as np
 
 from spark_bridge.records.entries import QueueEntries, entry_error, wrong_entries
 from spark_bridge.records.records import Records, faults
-from spark_bridge.records.scan import (
-    HEAD_BYTES,
-    SCAN_STEP_BYTES,
-    LogWindow,
-    Positions,
-    candidates,
-    record_starts,
-)
+from spark_bridge.records.walk import walked
+from spark_bridge.records.window import LogWindow, Positions
 from spark_bridge.split.splits import LogExtent
 from store.errors import CorruptRecord, StoreError
 from store.message.measure import BODY_LENGTH_BYTES, measure
@@ -40,7 +34,9 @@ from store.message.record import (
     decode,
     inspect,
 )
+from store.message.rows_kernel import Row, find_record
 from store.message.topics import TOPIC_PATTERN
+from store.message.walk_kernel import HEAD_BYTES
 from store.names import CONSUME_QUEUES
 from store.queues.batch_consume_queue import has_batch_queues
 from store.queues.consume_queue import ConsumeQueue
@@ -67,21 +63,20 @@ def error_text(error: StoreError) -> str:
     return f"{error.code}: {error}"
 
 
-def sound_starts(
+def sound_records(
     window: LogWindow, log: LogExtent, chain_from: int, start: int, end: int
-) -> Iterator[Positions | Damage]:
-    """Yield starts like `record_starts`, but check every record's lengths; a damaged one does not end the reading."""
+) -> Iterator[Records | Damage]:
+    """Yield records like `walked`, but check every record's lengths; a damaged one does not end the reading."""
     at = chain_from
     while at < end:
         try:
-            for starts in record_starts(window, at, at, end):
-                bad = faults(Records(window, starts))
-                whole = starts[: min(bad)] if bad else starts
-                wanted = whole[np.searchsorted(whole, start) :]
-                if len(wanted):
-                    yield wanted
+            for records in walked(window, at, at, end):
+                bad = faults(records)
+                wanted = slice(int(np.searchsorted(records.starts, start)), min(bad, default=len(records)))
+                if wanted.start < wanted.stop:
+                    yield records.chosen(wanted)
                 if bad:
-                    raise window.corrupt(int(starts[min(bad)]), bad[min(bad)])
+                    raise window.corrupt(int(records.starts[min(bad)]), bad[min(bad)])
             return
         except CorruptRecord as error:
             damaged = error.offset - window.base_offset
@@ -119,12 +114,11 @@ def next_provable(window: LogWindow, log: LogExtent, damaged: int) -> int:
     for end in sorted(end for end in ends if end is not None):
         if _begins_here(window, end) and _has_its_entry(window, log, end):
             return end
-    view = window.bytes.data
-    for start in range(damaged + 1, window.length, SCAN_STEP_BYTES):
-        for at in candidates(window, start, min(start + SCAN_STEP_BYTES, window.length))[0].tolist():
-            inspection = inspect(view, at, window.base_offset + at, check_body_crc=True)
-            if inspection.kind is Kind.MESSAGE and _has_its_entry(window, log, at):
-                return int(at)
+    at, rows = damaged, np.empty((1, len(Row)), np.int64)
+    while (at := find_record(window.bytes, at + 1, window.length, window.base_offset, rows)) >= 0:
+        inspection = inspect(window.bytes.data, at, window.base_offset + at, check_body_crc=True)
+        if inspection.kind is Kind.MESSAGE and _has_its_entry(window, log, at):
+            return int(at)
     return window.length
 
 

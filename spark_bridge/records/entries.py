@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_bridge.records.properties import property_value
+from ipc.arrays import Int32s
 from spark_bridge.records.records import Records, faults
-from spark_bridge.records.scan import LogWindow, Positions, what_is_wrong
+from spark_bridge.records.spans import writable
+from spark_bridge.records.window import LogWindow, Mask, Positions, what_is_wrong
 from store.errors import CorruptRecord
-from store.message.measure_columns import Int32s, Mask
 from store.message.multi_dispatch import SEPARATOR
 from store.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET
 from store.message.record import (
@@ -30,6 +30,7 @@ from store.message.record import (
     fixed_dtype,
 )
 from store.message.topics import is_lmq
+from store.message.walk_kernel import Head, Named, Part, collect_named
 
 HEAD = fixed_dtype(0)  # with two IPv4 hosts
 REBUILD = "the queue is wrong: stop the broker and rebuild the queues with `slipstream log rebuild queue`"
@@ -49,11 +50,18 @@ class QueueEntries(NamedTuple):
         return self._replace(numbers=self.numbers[rows], positions=self.positions[rows], sizes=self.sizes[rows])
 
 
-def check_entries(window: LogWindow, entries: QueueEntries) -> None:
-    """Raise CorruptRecord unless every entry names a record of its size that is its message."""
-    wrong = wrong_entries(window, entries)
+def records_named(window: LogWindow, entries: QueueEntries) -> Records:
+    """The records that the entries name. Raises CorruptRecord unless each is of its entry's size, and its message."""
+    count, topic = len(entries.positions), np.frombuffer(entries.topic.encode(), np.uint8)
+    heads, parts = (np.empty((len(columns), count), np.int64) for columns in (Head, Part))
+    sizes = np.require(entries.sizes, np.int32, ["C", "W"])
+    named = Named(writable(entries.positions), sizes, writable(entries.numbers), topic, entries.queue_id)
+    if collect_named(window.bytes, named, window.base_offset, heads, parts) == count:
+        return Records(window, heads[Head.START], heads, parts)
+    wrong = wrong_entries(window, entries)  # or messages of other topics, which a multi-dispatch queue holds
     if len(wrong):
         raise entry_error(window, entries, int(wrong[0]))
+    return Records(window, entries.positions)
 
 
 def wrong_entries(window: LogWindow, entries: QueueEntries) -> npt.NDArray[np.intp]:
@@ -100,8 +108,8 @@ def _are_dispatched_to_the_queue(window: LogWindow, entries: QueueEntries) -> Ma
     dispatched = np.zeros(len(entries.positions), np.bool_)
     sound = np.delete(np.arange(len(dispatched)), list(faults(Records(window, entries.positions))))
     records = Records(window, entries.positions[sound])
-    names = _parts(property_value(records.properties, MULTI_DISPATCH))
-    offsets = _parts(property_value(records.properties, MULTI_QUEUE_OFFSET))
+    names = _parts(records.property_value(MULTI_DISPATCH))
+    offsets = _parts(records.property_value(MULTI_QUEUE_OFFSET))
     paired = pc.fill_null(pc.equal(pc.list_value_length(names), pc.list_value_length(offsets)), False)
     paired = np.flatnonzero(paired.to_numpy(zero_copy_only=False))
     if not len(paired):

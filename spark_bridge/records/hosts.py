@@ -1,7 +1,7 @@
 """Hosts and message ids as text, for many records at once.
 
 A host is 4 or 16 bytes of address and 4 of port, as the sysFlag of its record says. Hosts repeat, so each distinct one
-is put into words once ("10.0.0.7:10911", "[0:0:0:0:0:0:0:1]:10911"); message ids never do: they are looked up by byte.
+is put into words once ("10.0.0.7:10911", "[0:0:0:0:0:0:0:1]:10911"); message ids never do.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_bridge.records.scan import LogWindow, Positions
+from spark_bridge.records.window import LogWindow, Positions
 from store.message.host import V4_BYTES, V6_BYTES, unpack_host
+from store.message.span_kernel import write_hexadecimals
 
 PORT_BYTES, OFFSET_BYTES = 4, 8
 IPV4_HOST_BYTES, IPV6_HOST_BYTES = V4_BYTES + PORT_BYTES, V6_BYTES + PORT_BYTES
-IPV4_IN_IPV6 = np.frombuffer(bytes(10) + b"\xff\xff", np.uint8)
+IPV4_IN_IPV6 = np.frombuffer(b"0" * 20 + b"FFFF", np.uint8)  # as digits
 Mask = npt.NDArray[np.bool_]
-
-HEX_DIGITS = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), "<u2")
 
 
 def host_texts(window: LogWindow, at: Positions, is_v6: Mask) -> pa.StringArray:
@@ -33,13 +32,14 @@ def message_ids(window: LogWindow, host_at: Positions, offset_at: Positions, is_
     """offsetMsgId of each record: upper-case hex of store host and physical offset, 32 or 56 characters."""
 
     def of_family(rows: Positions, host_bytes: int) -> pa.StringArray:
-        host = _gather(window, host_at[rows], host_bytes)
-        raw = np.concatenate([host, _gather(window, offset_at[rows], OFFSET_BYTES)], axis=1)
+        digits = 2 * (host_bytes + OFFSET_BYTES)
+        ids = np.empty(len(rows) * digits, np.uint8)
+        write_hexadecimals(window.bytes, host_at[rows], host_bytes, ids, 0, digits)
+        write_hexadecimals(window.bytes, offset_at[rows], OFFSET_BYTES, ids, 2 * host_bytes, digits)
         if host_bytes == IPV6_HOST_BYTES:
-            raw = _as_java_ids(raw)
-        text = HEX_DIGITS[raw].view(np.uint8)
-        ends = np.arange(len(raw) + 1, dtype=np.int32) * np.int32(2 * raw.shape[1])
-        return pa.Array.from_buffers(pa.string(), len(raw), [None, pa.py_buffer(ends), pa.py_buffer(text)])
+            _put_as_java_does(ids.reshape(len(rows), digits))
+        ends = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(digits)
+        return pa.Array.from_buffers(pa.string(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(ids)])
 
     return _by_family(is_v6, of_family)
 
@@ -62,19 +62,18 @@ def _gather(window: LogWindow, at: Positions, count: int) -> npt.NDArray[np.uint
 
 
 def _distinct(window: LogWindow, at: Positions, host_bytes: int) -> pa.StringArray:
-    raw = _gather(window, at, host_bytes)
-    _, first, index = np.unique(raw.view(f"S{host_bytes}"), return_index=True, return_inverse=True)
-    texts = pa.array([_text(raw[row].tobytes()) for row in first.tolist()], pa.string())
-    return pa.DictionaryArray.from_arrays(pa.array(index.ravel().astype(np.int32)), texts).cast(pa.string())
+    raw = pa.py_buffer(_gather(window, at, host_bytes))
+    encoded = pa.Array.from_buffers(pa.binary(host_bytes), len(at), [None, raw]).dictionary_encode()
+    texts = pa.array([_text(host) for host in encoded.dictionary.to_pylist()], pa.string())
+    return pa.DictionaryArray.from_arrays(encoded.indices, texts).cast(pa.string())
 
 
-def _as_java_ids(raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def _put_as_java_does(ids: npt.NDArray[np.uint8]) -> None:
     """Java writes an IPv4 address that an IPv6 one holds as four bytes, and leaves the room that it spared zeroed."""
     prefix = len(IPV4_IN_IPV6)
-    holds_ipv4 = (raw[:, :prefix] == IPV4_IN_IPV6).all(axis=1)
-    raw[holds_ipv4] = np.roll(raw[holds_ipv4], -prefix, axis=1)
-    raw[holds_ipv4, -prefix:] = 0
-    return raw
+    holds_ipv4 = (ids[:, :prefix] == IPV4_IN_IPV6).all(axis=1)
+    ids[holds_ipv4] = np.roll(ids[holds_ipv4], -prefix, axis=1)
+    ids[holds_ipv4, -prefix:] = ord("0")
 
 
 def _text(raw: bytes) -> str:

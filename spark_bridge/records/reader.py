@@ -16,23 +16,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ipc.arrays import Int32s
 from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
 from spark_bridge.records.bodies import with_bodies
 from spark_bridge.records.columns import Column, damage_batch, record_batch
-from spark_bridge.records.damage import Damage, sound_entries, sound_starts
-from spark_bridge.records.entries import QueueEntries, check_entries
+from spark_bridge.records.damage import Damage, sound_entries, sound_records
+from spark_bridge.records.entries import QueueEntries, records_named
 from spark_bridge.records.freed_memory import keep_freed_memory
+from spark_bridge.records.head_filter import filter_of
 from spark_bridge.records.inflation import unpacked
 from spark_bridge.records.records import Records
 from spark_bridge.records.row_filter import RowFilter
-from spark_bridge.records.scan import LogWindow, Positions, record_starts
-from spark_bridge.records.selection import may_have_tags, records_at, select, select_messages
+from spark_bridge.records.selection import may_have_tags, select, select_messages
+from spark_bridge.records.walk import collected, walked
+from spark_bridge.records.window import LogWindow
 from spark_bridge.replica.replica import await_planned, explained
 from spark_bridge.split.splits import LogExtent, QueuePiece, QueueSplit, RangeSplit, RecordSplit, Selection, Split
 from store.errors import CorruptRecord, QueueEntriesRemoved, SegmentRemoved, SegmentSizeMismatch
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
-from store.message.measure_columns import Int32s
 from store.queues.consume_queue import ConsumeQueue
 
 BATCH_BYTES_MAX = 4 << 20
@@ -126,26 +128,29 @@ def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Records | Dam
         yield from _consequence(Damage(explained(error, log), split.start), rows)
         return
     chain_from, start, end = (at - split.base_offset for at in (split.chain_from, split.start, split.end))
+    admitted = filter_of(split.selection)
     if not rows.permissive:
-        chunks: Iterable[Positions | Damage] = record_starts(window, chain_from, start, end)
+        chunks: Iterable[Records | Damage] = walked(window, chain_from, start, end, admitted)
     else:
-        chunks = sound_starts(window, log, chain_from, start, end)
-    for positions in chunks:
-        if isinstance(positions, Damage):
-            yield positions
-        else:
-            yield from _messages(select(Records(window, positions), split.selection), split.selection, rows)
+        chunks = sound_records(window, log, chain_from, start, end)
+    for chunk in chunks:
+        if isinstance(chunk, Damage):
+            yield chunk
+            continue
+        records = collected(window, chunk.starts, admitted) if rows.permissive else chunk
+        yield from _messages(select(records, split.selection), split.selection, rows)
 
 
 def _record_chunks(split: RecordSplit, rows: RowOptions) -> Iterator[Records | Damage]:
     """The records that begin at the split's offsets and are wanted."""
+    admitted = filter_of(split.selection)
     for base, first, behind in _segments_of(np.array(split.offsets, np.int64), split.log.segment_bytes):
         try:
             window = open_window(split.log, base)
         except (SegmentRemoved, SegmentSizeMismatch) as error:
             yield from _consequence(Damage(explained(error, split.log), split.offsets[first]), rows)
             continue
-        records = records_at(window, np.array(split.offsets[first:behind], np.int64) - base)
+        records = collected(window, np.array(split.offsets[first:behind], np.int64) - base, admitted)
         yield from _messages(select(records, split.selection), split.selection, rows)
 
 
@@ -173,8 +178,7 @@ def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Records | Dam
                 continue
             windows[base] = window
             if not rows.permissive:
-                check_entries(window, named)
-                yield from _messages(Records(window, named.positions), split.selection, rows)
+                yield from _messages(records_named(window, named), split.selection, rows)
                 continue
             for part in sound_entries(window, named):
                 if isinstance(part, Damage):

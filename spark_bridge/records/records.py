@@ -1,8 +1,6 @@
-"""The fields of some records of a mapped segment: where each lies, gathered when first asked for, all records at once.
+"""The fields of some records of a mapped segment, as arrays: heads as the walk has written them, parts when asked for.
 
-Heads are copied out of the mapping once; fixed fields are columns of them, also of records that are chosen or joined
-later. Variable fields become Arrow views that point into the mapping, and are copied once, by Arrow's cast to the type
-that Spark takes. The rare shapes (IPv6 hosts, magic v2) are offsets that shift, not branches.
+Variable fields are copied once, into the buffers that Arrow's arrays are made of.
 """
 
 from __future__ import annotations
@@ -13,35 +11,60 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyarrow.lib import ArrowInvalid
 
-from spark_bridge.records.scan import LogWindow, Positions
-from store.message.measure_columns import HEAD, Heads, Int32s, Mask, Measures, Part
-from store.message.properties import java_text
-from store.message.record import store_host_at
+from ipc.arrays import Int32s
+from spark_bridge.records.properties import properties_map
+from spark_bridge.records.spans import copied, text, viewed, writable
+from spark_bridge.records.window import LogWindow, Mask, Positions
+from store.message.measure_kernel import Fault
+from store.message.property_kernel import Value, find_property
+from store.message.record import (
+    BORN_TIMESTAMP_AT,
+    BORN_V6,
+    HOST_MASK,
+    MAGIC_AT,
+    MAGIC_V2,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    STORE_V6,
+    SYS_FLAG_AT,
+    V6_EXTRA_BYTES,
+    store_host_at,
+)
+from store.message.walk_kernel import Head, Part, fill_heads, fill_parts
 
 STORE_HOST_AT = store_host_at(0)  # with two IPv4 hosts; an IPv6 host moves what lies behind it
-BODY_BEYOND, TOPIC_BEYOND = "its body reaches beyond its end", "its topic reaches beyond its end"
-NOT_ITS_SIZE = "its lengths do not add up to its size"
-MATRIX_BYTES = 128  # up to here it pays to know that all are of one length
-INLINE_BYTES = 12  # a view holds what is no longer than this itself
+REASONS = {
+    Fault.BODY: "its body reaches beyond its end",
+    Fault.TOPIC: "its topic reaches beyond its end",
+    Fault.SIZE: "its lengths do not add up to its size",
+}
 
-FIELD_AT = {int(place[1]): name for name, place in (HEAD.fields or {}).items()}
+FIELD_AT = {
+    0: Head.SIZE,
+    SYS_FLAG_AT: Head.SYS_FLAG,
+    QUEUE_ID_AT: Head.QUEUE_ID,
+    QUEUE_OFFSET_AT: Head.QUEUE_OFFSET,
+    BORN_TIMESTAMP_AT: Head.BORN_MS,
+}
 
-Span = tuple[Positions, Int32s]  # where a part of each record begins, and its length
+Span = tuple[Positions, Positions]  # where a part of each record begins, and its length
 Rows = npt.NDArray[np.intp] | Mask | slice
 
 
 class Records:
-    """Records of one window.
+    """Records of one window, each with as many bytes there as its size says.
 
     `bodies` holds, by row, those bodies that are not the stored bytes (inflated ones), `errors` why a row has none.
     """
 
-    def __init__(self, window: LogWindow, starts: Positions, heads: Heads | None = None) -> None:
+    def __init__(
+        self, window: LogWindow, starts: Positions, heads: Positions | None = None, parts: Positions | None = None
+    ) -> None:
+        """`heads` and `parts` are the columns of `Head` and `Part`, if they were written already."""
         self.window = window
         self.starts = starts
-        self.measures = Measures(window, starts, heads)
+        self._heads, self._parts = heads, parts
         self.bodies: dict[int, bytes | memoryview] = {}
         self.errors: dict[int, str] = {}
 
@@ -53,189 +76,181 @@ class Records:
         """The records of several, all of one window and as they are stored."""
         if len(parts) == 1:
             return parts[0]
-        heads = [part.measures.heads for part in parts]
-        return cls(parts[0].window, np.concatenate([part.starts for part in parts]), np.concatenate(heads))
+        heads = np.concatenate([part.heads for part in parts], axis=1)
+        known = [part._parts for part in parts if part._parts is not None]
+        whole: Positions | None = np.concatenate(known, axis=1) if len(known) == len(parts) else None
+        return cls(parts[0].window, heads[Head.START], heads, whole)
 
     def chosen(self, rows: Rows) -> Records:
         """Return some of the records, as they are stored."""
-        heads = self.measures.known_heads
-        return Records(self.window, self.starts[rows], None if heads is None else heads[rows])
+        if self._heads is None:
+            return Records(self.window, self.starts[rows])
+        heads, parts = _taken(self._heads, rows), None if self._parts is None else _taken(self._parts, rows)
+        return Records(self.window, heads[Head.START], heads, parts)
 
     def meeting(self, mask: Mask) -> Records:
         """Return the records for which the mask is true."""
         return self if mask.all() else self.chosen(mask)
+
+    @property
+    def heads(self) -> Positions:
+        """The columns of `Head`, int64, shape (columns, records)."""
+        if self._heads is None:
+            starts = writable(self.starts)
+            heads = np.empty((len(Head), len(starts)), np.int64)
+            if (row := fill_heads(self.window.bytes, starts, heads)) >= 0:
+                raise IndexError(f"no record fits at position {starts[row]} of {self.window.path}")
+            self._heads = heads
+        return self._heads
+
+    @property
+    def parts(self) -> Positions:
+        """The columns of `Part`, int64, shape (columns, records)."""
+        if self._parts is None:
+            starts, sizes = writable(self.head(Head.START)), writable(self.head(Head.SIZE))
+            self._parts = np.empty((len(Part), len(starts)), np.int64)
+            fill_parts(self.window.bytes, starts, sizes, self._parts)
+        return self._parts
 
     def place(self, row: int) -> str:
         """Return a record's path and offset, for an error."""
         offset = int(self.window.offsets(self.starts[row : row + 1])[0])
         return f"{self.window.path}: record at offset {offset}"
 
+    def head(self, which: Head) -> Positions:
+        """One column of the heads."""
+        column: Positions = self.heads[which]
+        return column
+
     def int32_at(self, at: int, shift: Positions | int = 0) -> Int32s:
         """A fixed field of four bytes, which lies there or, behind IPv6 hosts, further on."""
         if isinstance(shift, int) and shift == 0 and at in FIELD_AT:
-            return self.measures.heads[FIELD_AT[at]].astype(np.int32)
+            return self.head(FIELD_AT[at]).astype(np.int32)
         return self.window.int32(self.starts + at + shift)
 
-    def int64_at(self, at: int, shift: Positions | int = 0) -> npt.NDArray[np.int64]:
+    def int64_at(self, at: int, shift: Positions | int = 0) -> Positions:
         """A fixed field of eight bytes, as `int32_at`."""
         if isinstance(shift, int) and shift == 0 and at in FIELD_AT:
-            return self.measures.heads[FIELD_AT[at]].astype(np.int64)
+            return self.head(FIELD_AT[at]).copy()  # alone, so that a column of Arrow does not keep the others
         return self.window.int64(self.starts + at + shift)
 
     @property
     def sizes(self) -> Int32s:
         """Return what each record says of its size."""
-        return self.measures.sizes
+        return self.head(Head.SIZE).astype(np.int32)
 
     @property
     def sys_flag(self) -> Int32s:
         """Says among other things which hosts are IPv6."""
-        return self.measures.sys_flag
+        return self.head(Head.SYS_FLAG).astype(np.int32)
+
+    @property
+    def stored_ms(self) -> Positions:
+        """Return when each record was stored."""
+        return self.head(Head.STORED_MS)
 
     @property
     def born_shift(self) -> Positions | int:
         """Return by how much an IPv6 born host moves the fields behind it."""
-        return self.measures.born_shift
+        return self._shift(BORN_V6)
 
     @property
     def hosts_shift(self) -> Positions | int:
-        """Return by how much both hosts move the fields behind them."""
-        return self.measures.hosts_shift
+        """Return by how much both hosts move the fields behind them. Raises CorruptRecord where they do not fit."""
+        assert self.body_length is not None  # checks it
+        return self.born_shift + self._shift(STORE_V6)
+
+    def _shift(self, bit: int) -> Positions | int:
+        flags = self.head(Head.SYS_FLAG)
+        if not (flags & HOST_MASK).any():
+            return 0
+        return np.where(flags & bit, np.int64(V6_EXTRA_BYTES), np.int64(0))
 
     @property
     def body_at(self) -> Positions:
         """Return the position of each body."""
-        return self.measures.body_at
+        return self.head(Head.BODY_AT)
 
     @cached_property
     def body_length(self) -> Int32s:
         """Return the bytes of each body as stored, checked against the record's size."""
-        return self._checked(self.measures.body, BODY_BEYOND)[1]
+        lengths = self.head(Head.BODY_BYTES)
+        if len(lengths) and lengths.min() < 0:
+            raise self.window.corrupt(int(self.starts[np.argmin(lengths)]), REASONS[Fault.BODY])
+        return lengths.astype(np.int32)
 
-    @cached_property
+    @property
     def topic_span(self) -> Span:
-        """Return where each topic begins, and its length, checked against the record's size."""
-        assert self.body_length is not None  # checks it
-        return self._checked(self.measures.topic, TOPIC_BEYOND)
+        """Return where each topic begins, and its length. All lengths must add up to the record's size."""
+        sound = self._sound_parts
+        return sound[Part.TOPIC_AT], sound[Part.TOPIC_BYTES]
 
     @property
     def likely_topic_at(self) -> Positions:
-        """Return where each topic begins if the record is sound, with nothing checked; may lie outside the window."""
-        return self.measures.likely_topic_at
+        """Return where each topic begins if the record is sound; -1 where it is known not to be."""
+        body_bytes, is_v2 = self.head(Head.BODY_BYTES), self.window.view(">u4")[self.starts + MAGIC_AT] == MAGIC_V2
+        return np.where(body_bytes < 0, np.int64(-1), self.body_at + body_bytes + 1 + is_v2)
 
-    @cached_property
+    @property
     def properties_span(self) -> Span:
         """Return where each property string begins, and its length. All lengths must add up to the record's size."""
-        assert self.topic_span is not None  # checks it
-        return self._checked(self.measures.properties, NOT_ITS_SIZE)
+        sound = self._sound_parts
+        return sound[Part.PROPERTIES_AT], sound[Part.PROPERTIES_BYTES]
 
-    def _checked(self, part: Part, reason: str) -> Span:
-        if not part.good.all():
-            raise self.window.corrupt(int(self.starts[np.flatnonzero(~part.good)[0]]), reason)
-        return part.at, part.length
+    @cached_property
+    def _sound_parts(self) -> Positions:
+        """The parts. Raises CorruptRecord for the first record whose lengths do not add up."""
+        if reasons := faults(self):
+            row = min(reasons)
+            raise self.window.corrupt(int(self.starts[row]), reasons[row])
+        return self.parts
 
     @cached_property
     def topic(self) -> pa.StringArray:
-        """Topics, once the whole record was found consistent."""
-        assert self.properties_span is not None  # checks the lengths, the topic's among them
-        return _text(self.window, *self.topic_span)
+        """Return the topic of each record."""
+        return text(self.window, *self.topic_span)
 
-    @cached_property
-    def properties(self) -> pa.StringArray:
-        """Return the property strings without parsing them."""
-        return _text(self.window, *self.properties_span)
+    @property
+    def properties(self) -> pa.MapArray:
+        """All properties of each record."""
+        return properties_map(self.window, *self.properties_span)
+
+    def property_value(self, name: str) -> pa.StringArray:
+        """The value of one property of each record, null where it is missing."""
+        at, length = self.properties_span
+        values, encoded = np.empty((len(Value), len(self)), np.int64), np.frombuffer(name.encode(), np.uint8)
+        count = find_property(self.window.bytes, writable(at), writable(length), encoded, values)
+        is_there = None if count == len(self) else values[Value.BYTES] > 0
+        return text(self.window, values[Value.AT], values[Value.BYTES], is_there)
 
     @cached_property
     def body(self) -> pa.BinaryArray:
         """The bodies, null where `errors` tells why; copied."""
-        return self.body_view.cast(pa.binary())
+        if self.bodies or self.errors:
+            return self.body_view.cast(pa.binary())
+        assert self.body_length is not None  # checks it
+        return copied(self.window, self.body_at, self.head(Head.BODY_BYTES))
 
     @property
     def body_view(self) -> pa.Array:
         """The same as binary views into the mapping, which stays as long as they do."""
-        if not self.bodies and not self.errors:
-            return viewed(self.window, self.body_at, self.body_length)
-        return _replaced(self)
+        return viewed(self.window, self.body_at, self.body_length, self.bodies, self.errors)
 
     @cached_property
     def store_host_at(self) -> Positions:
-        """Return the position of each store host."""
+        """Return the position of each store host. Raises CorruptRecord where it does not fit into its record."""
+        assert self.body_length is not None  # checks it
         return self.starts + STORE_HOST_AT + self.born_shift
 
 
-def viewed(window: LogWindow, at: Positions, length: Int32s) -> pa.Array:
-    """The byte ranges as one array of binary views into the mapping."""
-    views = pa.py_buffer(_views(window, at, length))
-    return pa.Array.from_buffers(pa.binary_view(), len(at), [None, views, window.buffer])
-
-
-def _views(window: LogWindow, at: Positions, length: Int32s) -> npt.NDArray[np.int32]:
-    views = np.zeros((len(at), 4), "<i4")
-    views[:, 0] = length
-    views[:, 3] = at
-    short = np.flatnonzero(length <= INLINE_BYTES)
-    if len(short):
-        views[short, 1:] = _inline(window, at[short])
-    return views
-
-
-def _replaced(records: Records) -> pa.Array:
-    """Stored bodies, but those of `records.bodies` in their places, from a second buffer."""
-    views = _views(records.window, records.body_at, records.body_length)
-    at = 0
-    for row, body in records.bodies.items():
-        short = bytes(body) if len(body) <= INLINE_BYTES else bytes(body[:4])
-        views[row] = np.frombuffer(len(body).to_bytes(4, "little") + short.ljust(INLINE_BYTES, b"\0"), "<i4")
-        if len(body) > INLINE_BYTES:
-            views[row, 2:] = (1, at)
-        at += len(body)
-    there = np.ones(len(records), np.bool_)
-    there[list(records.errors)] = False
-    bitmap = pa.py_buffer(np.packbits(there, bitorder="little"))
-    buffers = [bitmap, pa.py_buffer(views), records.window.buffer, pa.py_buffer(b"".join(records.bodies.values()))]
-    return pa.Array.from_buffers(pa.binary_view(), len(records), buffers)
-
-
-def _text(window: LogWindow, at: Positions, length: Int32s) -> pa.StringArray:
-    """The byte ranges as text. What is no UTF-8 is read as Java reads it."""
-    raw = _side_by_side(window, at, length)
-    if raw is None:
-        raw = viewed(window, at, length).cast(pa.binary())
-    try:
-        return raw.cast(pa.string())
-    except ArrowInvalid:
-        return pa.array([java_text(value) for value in raw.to_pylist()], pa.string())
-
-
-def _side_by_side(window: LogWindow, at: Positions, length: Int32s) -> pa.BinaryArray | None:
-    """The byte ranges if all are of one small length: the rows of a matrix are what Arrow keeps of them."""
-    width = int(length[0]) if len(length) else 0
-    if not 0 < width <= MATRIX_BYTES or (length != width).any():
-        return None
-    matrix = window.view(f"V{width}")[at]
-    ends = np.arange(0, matrix.nbytes + 1, width, dtype=np.int32)
-    return pa.Array.from_buffers(pa.binary(), len(at), [None, pa.py_buffer(ends), pa.py_buffer(matrix.view(np.uint8))])
-
-
-def _inline(window: LogWindow, at: Positions) -> npt.NDArray[np.int32]:
-    """The twelve bytes at each position: what a view holds instead of a reference (its length says how many count)."""
-    whole = window.view(f"V{INLINE_BYTES}")
-    if len(whole) and int(at.max()) < len(whole):
-        raw = whole[at].view(np.uint8).reshape(-1, INLINE_BYTES)
-    else:
-        raw = window.bytes[np.minimum(at[:, None] + np.arange(INLINE_BYTES), window.length - 1)]
-    return raw.view(np.int32)
+def _taken(columns: Positions, rows: Rows) -> Positions:
+    """Return the columns of some records."""
+    if isinstance(rows, slice):
+        return columns[:, rows]
+    return columns.take(np.flatnonzero(rows) if rows.dtype == np.bool_ else rows, axis=1)
 
 
 def faults(records: Records) -> dict[int, str]:
     """Return why rows are not records: their lengths do not add up. Reads nothing outside the window."""
-    measures, reasons = records.measures, dict[int, str]()
-    _note(reasons, measures.body.good, BODY_BEYOND)
-    _note(reasons, measures.topic.good, TOPIC_BEYOND)
-    _note(reasons, measures.properties.good, NOT_ITS_SIZE)
-    return reasons
-
-
-def _note(reasons: dict[int, str], good: Mask, reason: str) -> None:
-    for row in np.flatnonzero(~good).tolist():
-        reasons.setdefault(row, reason)
+    codes = records.parts[Part.FAULT]
+    return {row: REASONS[Fault(int(codes[row]))] for row in np.flatnonzero(codes).tolist()}

@@ -1,4 +1,4 @@
-"""Which of some records are wanted: what splits could not tell, asked of the records themselves, by arrays."""
+"""Which of some records are wanted, by arrays: what neither splits nor the walk's filter could tell."""
 
 from __future__ import annotations
 
@@ -11,44 +11,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_bridge.options.ranges import UNLIMITED, Ranges
-from spark_bridge.records.properties import property_value
 from spark_bridge.records.records import Records
-from spark_bridge.records.scan import LogWindow, Positions
+from spark_bridge.records.window import Mask
 from spark_bridge.split.splits import Selection
 from store.message.delay import SCHEDULE_TOPIC
 from store.message.multi_dispatch import SEPARATOR
 from store.message.properties import KEYS, MULTI_DISPATCH, MULTI_QUEUE_OFFSET, TAGS, UNIQ_KEY, java_hash
-from store.message.record import (
-    BORN_TIMESTAMP_AT,
-    FIXED_BYTES,
-    MAGIC_V1,
-    MAGIC_V2,
-    NOT_FOR_QUEUES,
-    QUEUE_ID_AT,
-    QUEUE_OFFSET_AT,
-    store_timestamp_at,
-)
-from store.message.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_lmq, is_system_topic
+from store.message.record import BORN_TIMESTAMP_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT
+from store.message.topics import is_lmq
 from store.message.unit import LAST_ADDRESS
 from store.queues.consume_queue import Entries
 
 KEY_SEPARATOR = " "
-STORE_TIMESTAMP_AT = store_timestamp_at(0)  # with an IPv4 born host
-SYSTEM_BEGINS = np.unique([int.from_bytes(name.encode()[:4], "big") for name in (*SYSTEM_TOPICS, SYSTEM_PREFIX)])
-SYSTEM_LETTERS = np.isin(np.arange(256), SYSTEM_BEGINS >> 24)
-Mask = npt.NDArray[np.bool_]
 
 
 def select(records: Records, selection: Selection) -> Records:
-    """Return the records wanted by topic and queue; never what a transaction has not committed."""
-    records = records.meeting(records.sys_flag & NOT_FOR_QUEUES == 0)
-    if selection.queue_ids is not None:
-        records = records.meeting(np.isin(records.int32_at(QUEUE_ID_AT), list(selection.queue_ids)))
-    if not len(records):
-        return records
-    if selection.topics is not None or selection.topic_pattern is not None or selection.queues is not None:
+    """Return those of a walk's records that are of the selected queues, where the filter of heads left that open."""
+    if len(records) and (selection.queues is not None or any(map(is_lmq, selection.topics or ()))):
         return records.meeting(_of_queues(records, selection))
-    return records.meeting(~_of_system_topics(records)) if selection.hides_system else records
+    return records
 
 
 def select_messages(records: Records, selection: Selection) -> Records:
@@ -60,10 +41,10 @@ def select_messages(records: Records, selection: Selection) -> Records:
     if selection.stored and len(records):
         records = records.meeting(_inside_times(records, selection))
     if selection.tags is not None and len(records):
-        tags = property_value(records.properties, TAGS)
+        tags = records.property_value(TAGS)
         records = records.meeting(_mask(pc.is_in(tags, value_set=pa.array(sorted(selection.tags), pa.string()))))
     if selection.keys is not None and len(records):
-        records = records.meeting(_carrying(records.properties, selection.keys))
+        records = records.meeting(_carrying(records, selection.keys))
     return records
 
 
@@ -77,18 +58,6 @@ def may_have_tags(topic: str, entries: Entries, selection: Selection) -> Mask | 
     codes = entries["tags_code"].astype(np.int64)
     mask: Mask = np.isin(codes, [java_hash(tag) for tag in selection.tags]) | (codes <= LAST_ADDRESS)
     return mask
-
-
-def records_at(window: LogWindow, positions: Positions) -> Records:
-    """The records that begin at some of the positions, name themselves so and are whole; others are no records.
-
-    For places that an index tells, which may outlive what they name.
-    """
-    records = Records(window, positions[(positions >= 0) & (positions + FIXED_BYTES <= window.length)])
-    heads, sizes = records.measures.heads, records.sizes.astype(np.int64)
-    good = (heads["magic_code"] == MAGIC_V1) | (heads["magic_code"] == MAGIC_V2)
-    good &= heads["physical_offset"] == records.starts + window.base_offset
-    return records.meeting(good & (sizes >= FIXED_BYTES) & (records.starts + sizes <= window.length))
 
 
 def _of_queues(records: Records, selection: Selection) -> Mask:
@@ -110,23 +79,10 @@ def _of_queues(records: Records, selection: Selection) -> Mask:
 
 def in_multi_dispatch(records: Records, name: str) -> Mask:
     """Return which records a multi-dispatch queue holds, too: the broker gave them an offset there."""
-    named = pc.binary_join_element_wise("", property_value(records.properties, MULTI_DISPATCH), "", SEPARATOR)
+    named = pc.binary_join_element_wise("", records.property_value(MULTI_DISPATCH), "", SEPARATOR)
     mask = _mask(pc.match_substring(named, f"{SEPARATOR}{name}{SEPARATOR}"))
     if mask.any():
-        mask &= _mask(pc.is_valid(property_value(records.properties, MULTI_QUEUE_OFFSET)))
-    return mask
-
-
-def _of_system_topics(records: Records) -> Mask:
-    """Return which records are of topics that brokers make for themselves; few are looked at, by their beginning."""
-    window, mask = records.window, np.zeros(len(records), np.bool_)
-    topic_at = np.clip(records.likely_topic_at, 0, window.length - 4)
-    likely = np.flatnonzero(SYSTEM_LETTERS[window.bytes[topic_at]])
-    likely = likely[np.isin(window.view(">u4")[topic_at[likely]], SYSTEM_BEGINS)]
-    if len(likely):
-        topics = records.chosen(likely).topic.dictionary_encode()
-        system = np.array([is_system_topic(topic) for topic in topics.dictionary.to_pylist()], np.bool_)
-        mask[likely] = system[topics.indices.to_numpy()]
+        mask &= _mask(pc.is_valid(records.property_value(MULTI_QUEUE_OFFSET)))
     return mask
 
 
@@ -159,15 +115,11 @@ def _inside_ranges(records: Records, ranges: Ranges) -> Mask:
     return inside
 
 
-def _stored_ms(records: Records) -> npt.NDArray[np.int64]:
-    return records.int64_at(STORE_TIMESTAMP_AT, records.born_shift)
-
-
 # In the order of the fields of `Ranges`.
 RANGED_VALUES: tuple[Callable[[Records], npt.NDArray[np.int64]], ...] = (
     lambda records: records.int64_at(QUEUE_OFFSET_AT),
     lambda records: records.window.offsets(records.starts),
-    _stored_ms,
+    lambda records: records.stored_ms,
     lambda records: records.int64_at(BORN_TIMESTAMP_AT),
 )
 
@@ -175,7 +127,7 @@ RANGED_VALUES: tuple[Callable[[Records], npt.NDArray[np.int64]], ...] = (
 def _inside_times(records: Records, selection: Selection) -> Mask:
     """Return True for records that no bounds in time exclude."""
     return inside_times(
-        _stored_ms(records),
+        records.stored_ms,
         selection,
         lambda queue_id: records.int32_at(QUEUE_ID_AT) == queue_id,
         lambda topic: _mask(pc.equal(records.topic, topic)),
@@ -207,11 +159,11 @@ def inside_times(
     return inside
 
 
-def _carrying(properties: pa.StringArray, keys: frozenset[str]) -> Mask:
+def _carrying(records: Records, keys: frozenset[str]) -> Mask:
     """Return True for messages with one of the keys: among those of KEYS, or the unique one."""
-    unique = property_value(properties, UNIQ_KEY)
+    unique = records.property_value(UNIQ_KEY)
     mask = _mask(pc.is_in(unique, value_set=pa.array(sorted(keys), pa.string())))
-    texts = pc.binary_join_element_wise("", property_value(properties, KEYS), "", KEY_SEPARATOR)
+    texts = pc.binary_join_element_wise("", records.property_value(KEYS), "", KEY_SEPARATOR)
     for key in keys:
         mask |= _mask(pc.match_substring(texts, f"{KEY_SEPARATOR}{key}{KEY_SEPARATOR}"))
     return mask

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from spark_bridge.records.properties import property_value
 from spark_bridge.records.reader import open_window
 from spark_bridge.records.records import Records
 from spark_bridge.split.splits import LogExtent
@@ -63,7 +62,7 @@ class WrittenKeys:
             if len(beyond):
                 raise window.corrupt(int(beyond[0]), "an entry of the index names it, and no record fits there")
             records = Records(window, starts)
-            yield from property_value(records.properties, UNIQ_KEY).to_pylist()
+            yield from records.property_value(UNIQ_KEY).to_pylist()
 
 
 def _opened(paths: Sequence[Path], geometry: Geometry) -> Iterator[IndexFile]:

@@ -1,9 +1,9 @@
 """The keys of a batch of records into an index file, compiled: found, then put, nothing per key in Python.
 
 Implements: IndexService.buildIndex, IndexFile.putKey (spec: store-formats, section 13)
-Only the engine and recovery import this (numba). The order of the stores is the protocol with a process that is killed
-and with readers: entry, slot, header, and the header's last word is the count, so that at any instant at most one entry
-is there that does not count yet (`unchain` takes it out).
+The order of the stores is the protocol with a process that is killed and with readers: entry, slot, header, and the
+header's last word is the count, so that at any instant at most one entry is there that does not count yet (`unchain`
+takes it out).
 
 The hash of a key with other than ASCII characters is left to the caller: Java's is over UTF-16.
 """

@@ -1,9 +1,9 @@
 """How a record's lengths add up, for one record in plain Python.
 
 Implements: CommitLog.checkMessageAndReturnSize (spec: store-formats, section 1)
-`measure_kernel` and `measure_columns` are the same rule at other speeds; one test holds the three together. The length
-of the body takes four bytes before it, that of the topic one (magic v1) or two (v2), that of the properties two. All
-are signed, and what they lead to is the record's end.
+`measure_kernel` is the same rule, compiled; one test holds the two together. The length of the body takes four bytes
+before it, that of the topic one (magic v1) or two (v2), that of the properties two. All are signed, and what they lead
+to is the record's end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The compiled loop over records: arrays in, arrays out, nothing per record in Python.
 
 Implements: CommitLog.checkMessageAndReturnSize, for dispatch and recovery (spec: store-formats, 1, 8, 20)
-Only the engine and recovery import this (numba); readers without a broker use `store.message.record`. `scan` makes a
-row for every record it passes.
+`scan` makes a row for every record it passes, and checks all its lengths; readers use `walk_kernel`.
 
 Rows are int64. Body CRCs are not looked at here: recovery checks them over the rows.
 """

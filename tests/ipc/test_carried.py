@@ -143,3 +143,31 @@ def test_what_no_carried_form_takes_is_compiled() -> None:
         read_only.flags.writeable = False
         atomics.publish(read_only, 0, 1)
     assert atomics.await_change(words, 3, 5, 0.0) == 3, "by numba, in a form for such a time"
+
+
+WITHOUT_COMPILER = """
+import sys
+sys.modules["numba"] = sys.modules["llvmlite"] = None
+import numpy as np
+import spark_bridge.flight.client, spark_bridge.records.reader
+from spark_bridge.records.records import Records
+from spark_bridge.records.window import LogWindow
+window = LogWindow("a segment", 0, np.zeros(200, np.uint8), 200)
+try:
+    print(Records(window, np.zeros(1, np.int64)).sizes)
+except Exception as error:
+    print(error.code, error, sep="|")
+"""
+
+
+@pytest.mark.parametrize("asked", ["", carried.BASELINE])
+def test_without_numba_carried_code_runs_and_else_its_first_call_says_what_is_missing(asked: str) -> None:
+    environment = {**os.environ, carried.ASKED: asked}
+    command = [sys.executable, "-c", WITHOUT_COMPILER]
+    said = subprocess.run(command, cwd=SOURCES, env=environment, capture_output=True, text=True, check=True).stdout
+    if not asked:
+        assert said == "[0]\n"
+        return
+    why = f"this package takes no compiled code that it carries ({carried.ASKED}={asked})"
+    next_step = "install the wheel for this machine, or run `pip install numba`"
+    assert said == f"COMPILER_MISSING|{why}, and numba, which would compile, is not installed; {next_step}\n"

@@ -16,8 +16,8 @@ from spark_bridge.columnar import side_file
 from spark_bridge.columnar.opened import OpenSide, SideDamaged
 from spark_bridge.columnar.side_file import COLUMN_NAMES, DataFile, Manifest, Sample, SideFile
 from spark_bridge.records.columns import arrow_schema, columns_of, record_batch
-from spark_bridge.records.records import Records
-from spark_bridge.records.scan import LogWindow, record_starts
+from spark_bridge.records.walk import walked
+from spark_bridge.records.window import LogWindow
 from store.files.segment import file_name
 from store.files.segment_files import SegmentFiles, segment_bytes_of
 from store.message.record import SysFlag
@@ -80,9 +80,9 @@ def _table(window: LogWindow) -> pa.Table:
     names = [name for name in COLUMN_NAMES if name != "size"]
     columns = columns_of(names)
     batches, sizes = [], []
-    for starts in record_starts(window, 0, 0, window.length):
-        batches.append(record_batch(Records(window, starts), columns, arrow_schema(columns)))
-        sizes.append(pa.array(window.int32(starts)))
+    for records in walked(window, 0, 0, window.length):
+        batches.append(record_batch(records, columns, arrow_schema(columns)))
+        sizes.append(pa.array(records.sizes))
     table = pa.Table.from_batches(batches).append_column("size", pa.chunked_array(sizes, pa.int32()))
     return table.select(COLUMN_NAMES)
 

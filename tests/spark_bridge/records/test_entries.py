@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.plan.inventory import find_extent, find_queues, topics_of
-from spark_bridge.records.entries import QueueEntries, check_entries, wrong_entries
-from spark_bridge.records.scan import LogWindow
+from spark_bridge.records.entries import QueueEntries, records_named, wrong_entries
+from spark_bridge.records.window import LogWindow
 from spark_bridge.split.splits import LogExtent, Selection, Split, plan
 from store.errors import CorruptRecord
 from store.message.record import MAGIC_V2, MAX_TOPIC_BYTES, QUEUE_OFFSET_AT, encode
@@ -161,18 +162,20 @@ def test_a_topic_that_begins_or_ends_as_the_queue_s_is_another(topic, written):
         records.append(encode(topic=written, body=b"x", physical_offset=0, queue_offset=7))
     for record in records:
         window = LogWindow("log", 0, np.frombuffer(record, np.uint8), len(record))
-        wrong = wrong_entries(window, one_entry(topic, 7, 0, len(record)))
-        assert (len(wrong) == 0) == (topic == written)
+        entry = one_entry(topic, 7, 0, len(record))
+        assert (len(wrong_entries(window, entry)) == 0) == (topic == written)
+        with nullcontext() if topic == written else pytest.raises(CorruptRecord):
+            assert records_named(window, entry).topic.to_pylist() == [topic]
 
 
 def test_what_no_record_is_belongs_to_no_queue(store):
     window = window_of(store)
     offset, size, *_ = store.records[2]
-    check_entries(window, one_entry("a", 1, offset, size))
+    records_named(window, one_entry("a", 1, offset, size))
     assert len(wrong_entries(LogWindow(window.path, 0, window.bytes, 5), one_entry("a", 1, offset, size))) == 1
     for wrong_offset, wrong_size in ((offset + 1, size), (offset, size + 1), (store.end - 20, 91), (-5, 91)):
         with pytest.raises(CorruptRecord):
-            check_entries(window, one_entry("a", 1, wrong_offset, wrong_size))
+            records_named(window, one_entry("a", 1, wrong_offset, wrong_size))
 
 
 def test_whatever_a_record_s_lengths_are_nothing_outside_the_window_is_read(store):

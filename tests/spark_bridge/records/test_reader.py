@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ipc.compiled.kernels import is_carried
 from spark_bridge.records import reader
 from spark_bridge.records.reader import open_window
 from store.errors import SegmentRemoved
@@ -24,6 +25,7 @@ def store(tmp_path: Path) -> SmallStore:
     return made
 
 
+@pytest.mark.skipif(not is_carried(), reason="no library was made here: numba compiles")
 def test_readers_need_no_numba_no_event_loop_and_of_the_engine_how_remoting_is_spoken() -> None:
     program = (
         "import sys, spark_bridge, pyspark_slipstream, spark_bridge.records.reader\n"

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from spark_bridge.records.columns import COLUMNS, arrow_schema, record_batch
-from spark_bridge.records.records import Records
-from spark_bridge.records.scan import LogWindow
+from spark_bridge.records.records import Records, faults
+from spark_bridge.records.window import LogWindow
+from store.errors import CorruptRecord
 from store.message.host import Host
 from store.message.record import MAGIC_V1, MAGIC_V2, SYS_FLAG_AT, encode
 
@@ -89,9 +90,19 @@ def test_a_size_of_less_than_a_record_is_reported_as_wrong():
     record = bytearray(encode(topic="t", body=b"b", properties=b""))
     record[3] = 20
     window, starts = window_of([bytes(record)])
-    assert not Records(window, starts).measures.properties.good.any()
+    assert len(faults(Records(window, starts))) == 1
     record[SYS_FLAG_AT + 3] = 0x30
-    assert not Records(*window_of([bytes(record)])).measures.properties.good.any()
+    assert len(faults(Records(*window_of([bytes(record)])))) == 1
+
+
+@pytest.mark.parametrize("name", ["msgId", "storeHost", "reconsumeTimes", "bodyLength", "topic"])
+def test_hosts_that_do_not_fit_into_their_record_are_an_error(name):
+    record = bytearray(encode(topic="t", body=b"", properties=b""))
+    record[SYS_FLAG_AT + 3] = 0x30
+    window, starts = window_of([bytes(record)])
+    column = next(column for column in COLUMNS if column.name == name)
+    with pytest.raises(CorruptRecord, match="its body reaches beyond its end"):
+        column.build(Records(window, starts))
 
 
 def test_bytes_across_fields_are_read_where_they_are_asked_for():

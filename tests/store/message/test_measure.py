@@ -1,4 +1,4 @@
-"""A record's lengths: plain Python, the kernels and the arrays say the same of every record, sound or damaged."""
+"""A record's lengths: plain Python, the kernel and a reader's records say the same of each, sound or damaged."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_bridge.records.records import Records, faults
-from spark_bridge.records.scan import LogWindow
+from spark_bridge.records.window import LogWindow
 from store.message import rows_kernel
 from store.message.host import Host
 from store.message.measure import Spans, measure
-from store.message.measure_columns import ByteViews, Measures
 from store.message.measure_kernel import measure as compiled
 from store.message.record import (
     BLANK_BYTES,
@@ -71,11 +70,16 @@ def said(data: bytes, position: int = 0) -> list[Spans | None]:
     body_at = position + body_length_at(sys_flag) + 4
     plain = measure(data, position, position + size, body_at, magic == MAGIC_V2)
     kernel = compiled(np.frombuffer(data, np.uint8), position, size)
-    columns = Measures(ByteViews(np.frombuffer(data, np.uint8)), np.array([position], np.int64))
-    ends = [(int(at[0]), int(at[0] + length[0])) for at, length, _ in (columns.body, columns.topic, columns.properties)]
+    array = np.frombuffer(data, np.uint8)
+    records = Records(LogWindow("a segment", 0, array, len(array)), np.array([position], np.int64))
     spans: list[Spans | None] = [None if isinstance(plain, str) else plain, kernel if kernel.body_at >= 0 else None]
-    spans.append(Spans(*ends[0], *ends[1], *ends[2]) if columns.properties.good[0] else None)
+    spans.append(None if faults(records) else _spans_of(records))
     return [found and Spans(*(int(at) - position for at in found)) for found in spans]
+
+
+def _spans_of(records: Records) -> Spans:
+    parts = ((records.body_at, records.body_length), records.topic_span, records.properties_span)
+    return Spans(*(int(place) for at, length in parts for place in (at[0], at[0] + length[0])))
 
 
 def with_length(record: bytes, which: int, length: int) -> bytes:

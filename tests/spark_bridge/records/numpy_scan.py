@@ -1,10 +1,7 @@
-"""Where records begin in a mapped segment, found without an index and without Python per record.
+"""What the compiled walk is compared with: records found by a search of every byte for their magic code, with numpy.
 
 A candidate is a position with a record's magic code whose PHYSICALOFFSET names that very position. A body may hold
-such bytes too, so a candidate counts only when the chain from a known record start reaches it: each record's size
-leads to the next. The chain is compared as one array; where it breaks, it is followed, never guessed.
-
-Everything here is cut at the limit that was planned: the views end there, so no later byte can be read by mistake.
+such bytes too, so a candidate counts only when the chain from a known record start reaches it.
 """
 
 from __future__ import annotations
@@ -12,56 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from store.errors import CorruptRecord
-from store.message.measure_columns import ByteViews
+from spark_bridge.records.window import LogWindow, Positions, what_is_wrong
 from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_AT, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT
-
-Positions = npt.NDArray[np.int64]
+from store.message.walk_kernel import HEAD_BYTES
 
 MAGIC_FIRST_BYTE = MAGIC_V1 >> 24
-HEAD_BYTES = PHYSICAL_OFFSET_AT + 8  # what a candidate is judged by
-SCAN_STEP_BYTES = 1 << 20  # one step's temporary arrays stay in the CPU's caches
-
-
-class LogWindow(ByteViews):
-    """One segment's bytes below the planned limit."""
-
-    def __init__(
-        self, path: str, base_offset: int, array: npt.NDArray[np.uint8], limit_offset: int, broker_name: str = ""
-    ) -> None:
-        self.path = path
-        self.broker_name = broker_name
-        self.base_offset = base_offset
-        self.segment_bytes = len(array)
-        super().__init__(array[: max(0, limit_offset - base_offset)])
-        self.buffer = pa.py_buffer(self.bytes)
-
-    def offsets(self, positions: Positions) -> Positions:
-        """The log offset of the record at each position."""
-        return positions + self.base_offset
-
-    def corrupt(self, position: int, reason: str) -> CorruptRecord:
-        """The error for the record at `position`."""
-        return CorruptRecord(self.path, self.base_offset + int(position), reason)
-
-
-class CopiedRecords(LogWindow):
-    """Records of one window in memory of their own, one behind the other: a position is no place in the log."""
-
-    def __init__(self, window: LogWindow, records: bytes) -> None:
-        array = np.frombuffer(records, np.uint8)
-        super().__init__(window.path, 0, array, len(array), window.broker_name)
-
-    def offsets(self, positions: Positions) -> Positions:
-        """Return what each record says about where it lies."""
-        return self.int64(positions + PHYSICAL_OFFSET_AT)
-
-    def corrupt(self, position: int, reason: str) -> CorruptRecord:
-        """The error for the record whose copy is at `position`."""
-        return CorruptRecord(self.path, int(self.view(">i8")[position + PHYSICAL_OFFSET_AT]), reason)
+SCAN_STEP_BYTES = 1 << 20
 
 
 def record_starts(window: LogWindow, chain_from: int, start: int, end: int) -> Iterator[Positions]:
@@ -137,17 +91,3 @@ def _is_end_of_records(window: LogWindow, position: int) -> bool:
     if rest < HEAD_BYTES and window.length < window.segment_bytes:
         return True
     raise window.corrupt(position, what_is_wrong(window, position))
-
-
-def what_is_wrong(window: LogWindow, position: int) -> str:
-    """Return why the bytes at `position` do not begin a record; empty when they do."""
-    if window.length - position < HEAD_BYTES:
-        return "the segment ends inside the record's header"
-    magic = int(window.view(">u4")[position + MAGIC_AT])
-    if magic not in (MAGIC_V1, MAGIC_V2):
-        return f"expected a record, found magic code {magic:#010x}"
-    named = int(window.view(">i8")[position + PHYSICAL_OFFSET_AT])
-    if named != window.base_offset + position:
-        return f"the record names itself as offset {named}"
-    size = int(window.view(">i4")[position])
-    return f"record of size {size}, the least is {FIXED_BYTES}" if size < FIXED_BYTES else ""

@@ -1,0 +1,100 @@
+"""Byte ranges of a window as Arrow arrays: copied once, or views into the mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow.lib import ArrowInvalid
+
+from ipc.arrays import Int32s, Words
+from spark_bridge.records.window import LogWindow, Mask, Positions
+from store.message.properties import java_text
+from store.message.span_kernel import copy_spans
+
+INLINE_BYTES = 12  # a view holds what is no longer than this itself
+
+
+def writable(column: npt.NDArray[np.int64]) -> Words:
+    """The column as compiled code takes it: in one piece, and not read-only."""
+    return np.require(column, np.int64, ["C", "W"])
+
+
+def copied(window: LogWindow, at: Positions, length: Positions) -> pa.BinaryArray:
+    """The byte ranges, which lie in the window, in memory of their own."""
+    ends, data, _is_ascii = _copied(window, at, length)
+    return pa.Array.from_buffers(pa.binary(), len(at), [None, ends, data])
+
+
+def text(window: LogWindow, at: Positions, length: Positions, is_there: Mask | None = None) -> pa.StringArray:
+    """The byte ranges as text, null where they are not there. What is no UTF-8 is read as Java reads it."""
+    ends, data, is_ascii = _copied(window, at, length)
+    bitmap = None if is_there is None else bitmap_of(is_there)
+    if is_ascii:
+        return pa.Array.from_buffers(pa.string(), len(at), [bitmap, ends, data])
+    raw = pa.Array.from_buffers(pa.binary(), len(at), [bitmap, ends, data])
+    try:
+        return raw.cast(pa.string())
+    except ArrowInvalid:
+        return pa.array([None if value is None else java_text(value) for value in raw.to_pylist()], pa.string())
+
+
+def bitmap_of(mask: Mask) -> pa.Buffer:
+    """Arrow's bitmap of what is there."""
+    return pa.py_buffer(np.packbits(mask, bitorder="little"))
+
+
+def _copied(window: LogWindow, at: Positions, length: Positions) -> tuple[pa.Buffer, pa.Buffer, bool]:
+    ends, data = np.empty(len(at) + 1, np.int32), np.empty(int(length.sum()), np.uint8)
+    is_ascii = copy_spans(window.bytes, writable(at), writable(length), ends, data)
+    return pa.py_buffer(ends), pa.py_buffer(data), is_ascii
+
+
+def viewed(
+    window: LogWindow,
+    at: Positions,
+    length: Int32s,
+    others: Mapping[int, bytes | memoryview] | None = None,
+    without: Collection[int] = (),
+) -> pa.Array:
+    """The byte ranges as binary views into the mapping, which stays as long as they do.
+
+    `others` are those, by row, that lie elsewhere; rows of `without` are null.
+    """
+    views, place = _views(window, at, length), 0
+    for row, body in (others or {}).items():
+        short = bytes(body) if len(body) <= INLINE_BYTES else bytes(body[:4])
+        views[row] = np.frombuffer(len(body).to_bytes(4, "little") + short.ljust(INLINE_BYTES, b"\0"), "<i4")
+        if len(body) > INLINE_BYTES:
+            views[row, 2:] = (1, place)
+        place += len(body)
+    buffers = [None, pa.py_buffer(views), window.buffer]
+    if others:
+        buffers.append(pa.py_buffer(b"".join(others.values())))
+    if without:
+        there = np.ones(len(at), np.bool_)
+        there[list(without)] = False
+        buffers[0] = bitmap_of(there)
+    return pa.Array.from_buffers(pa.binary_view(), len(at), buffers)
+
+
+def _views(window: LogWindow, at: Positions, length: Int32s) -> Int32s:
+    views = np.zeros((len(at), 4), "<i4")
+    views[:, 0] = length
+    views[:, 3] = at
+    short = np.flatnonzero(length <= INLINE_BYTES)
+    if len(short):
+        views[short, 1:] = _inline(window, at[short])
+    return views
+
+
+def _inline(window: LogWindow, at: Positions) -> Int32s:
+    """The twelve bytes at each position: what a view holds instead of a reference (its length says how many count)."""
+    whole = window.view(f"V{INLINE_BYTES}")
+    if len(whole) and int(at.max()) < len(whole):
+        raw = whole[at].view(np.uint8).reshape(-1, INLINE_BYTES)
+    else:
+        raw = window.bytes[np.minimum(at[:, None] + np.arange(INLINE_BYTES), window.length - 1)]
+    return raw.view(np.int32)
