@@ -13,8 +13,8 @@ from typing import NamedTuple
 from spark_bridge.options.read import TABLE_NAMES
 from spark_bridge.options.values import InvalidOption
 
-MESSAGES = "messages"
-RESERVED = frozenset({MESSAGES, *TABLE_NAMES})
+MESSAGES, HEADS = "messages", "heads"
+RESERVED = frozenset({MESSAGES, HEADS, *TABLE_NAMES})
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
 NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
 IN_OPTIONS = re.compile(r"[^,\s]+")  # what the option `topic` takes as one name

@@ -1,7 +1,8 @@
-"""One call that gives SQL a store: a database with a table a topic, one of all messages, and the metadata tables.
+"""One call that gives SQL a store: a database with a table a topic, two of all messages, and the metadata tables.
 
 Spark finds catalogues by the names of Java classes, so Slipstream has none. A database of the session's own catalogue
-is as good to ask: its tables, unlike a temporary view `USING rocketmq`, are planned anew by each query.
+is as good to ask: its tables, unlike a temporary view `USING rocketmq`, are planned anew by each query. Spark does not
+tell a Python source which columns a query uses, so one table has the columns that cost little, and no bodies.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pyspark.sql.types import DataType, StructType
 from spark_bridge.catalogue import PLACES, keeping
 from spark_bridge.options.flights import FLIGHT_OPTION_NAMES, Flights
 from spark_bridge.options.read import TABLE_NAMES, ReadOptions, parse_options
-from spark_bridge.options.rows import AVRO, JSON
+from spark_bridge.options.rows import AVRO, ERROR_COLUMN, JSON
 from spark_bridge.options.values import InvalidOption, listed, nearest, option_text, place_of
 from spark_bridge.plan import inventory
 from spark_bridge.plan.names import refuse_missing
@@ -31,7 +32,7 @@ from spark_bridge.source import RocketMQSource
 from spark_bridge.split.splits import Selection
 from spark_bridge.sql.database import Table, make_tables
 from spark_bridge.sql.functions import register_functions
-from spark_bridge.sql.names import MESSAGES, TableNames, quoted, table_names
+from spark_bridge.sql.names import HEADS, MESSAGES, TableNames, quoted, table_names
 from spark_bridge.tables.reader import table_schema
 from store.errors import MalformedConfig
 from store.message.topics import group_of, is_lmq
@@ -128,6 +129,11 @@ DATABASE = "rocketmq"
 TABLES_MAX = 10_000
 OWN = ("topic", "subscribe", "subscribepattern", "assign", "table", "columns")  # what register says itself
 
+HEAD_COLUMNS = (
+    "topic", "queueId", "queueOffset", "physicalOffset", "sysFlag", "bornTimestamp", "storeTimestamp", "bodyLength",
+    "brokerName",
+)  # fmt: skip
+
 Columns = str | Sequence[str] | None
 
 
@@ -176,7 +182,8 @@ def register(
     place = {name: value for name, value in given.items() if name in PLACES}
     wanted = _topics(given, topics)
     named = _tables_named(wanted, names or {}, topics is not None)
-    tables = [_messages(MESSAGES, given, columns), *_metadata(place, given)]
+    heads = [*HEAD_COLUMNS, *([ERROR_COLUMN] if parse_options(given).rows.permissive else [])]
+    tables = [_messages(MESSAGES, given, columns), _messages(HEADS, given, heads), *_metadata(place, given)]
     for topic, name in named.tables.items():
         decoding = decoding_of(schemas, topic) if schemas is not None else {}
         own = {**given, **decoding, **_own(topic, wanted, per_topic or {}), "topic": topic}
@@ -288,7 +295,7 @@ def _messages(name: str, options: Mapping[str, str], columns: Columns) -> Table:
         schema = schema_of(None if parsed.columns is None else canonical(parsed.columns), parsed.rows)
     topic = kept.get("topic")
     what = "all messages" if topic is None else f"messages of topic {topic}"
-    return Table(name, keeping(schema, kept, f"{what}, {_place_text(kept)}"), topic or MESSAGES)
+    return Table(name, keeping(schema, kept, f"{what}, {_place_text(kept)}"), topic or name)
 
 
 def _place_text(options: Mapping[str, str]) -> str:

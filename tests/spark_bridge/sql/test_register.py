@@ -74,11 +74,13 @@ def test_a_topic_is_a_table_and_so_are_all_messages_and_the_metadata(spark: Spar
         topic: f"`{DATABASE}`.`{name}`"
         for topic, name in {"orders": "orders", "my-topic": "my_topic", "%RETRY%g": "RETRY_g"}.items()
     }
-    assert tables(spark) == {"messages", "orders", "my_topic", "retry_g"} | METADATA_TABLES
+    assert tables(spark) == {"messages", "heads", "orders", "my_topic", "retry_g"} | METADATA_TABLES
     assert not registered.left_out
     for topic, table in registered.tables.items():
         assert spark.sql(f"SELECT DISTINCT topic, count(*) FROM {table} GROUP BY ALL").collect() == [Row(topic, 10)]
     assert answer(spark, "SELECT count(*) FROM messages") == 30
+    assert answer(spark, "SELECT count(*) FROM heads WHERE topic = 'orders'") == 10
+    assert not {"body", "properties"} & set(spark.table(f"{DATABASE}.heads").columns)
     assert answer(spark, "SELECT count FROM topics WHERE topic = 'my-topic'") == 10
     assert answer(spark, "SELECT sum(count) FROM queues") == 30
     assert answer(spark, "SELECT maxPhysicalOffset FROM replicas") == store.end
@@ -303,7 +305,7 @@ def test_a_store_on_another_host(spark: SparkSession, store: SmallStore, tmp_pat
         place = server.location
         registered = register(spark, place, database=DATABASE, flightTokenFile=tmp_path / "token", columns=["body"])
         assert set(registered.tables) == {"orders", "my-topic", "%RETRY%g"}
-        assert tables(spark) == {"messages", "orders", "my_topic", "retry_g", *METADATA_TABLES}
+        assert tables(spark) == {"messages", "heads", "orders", "my_topic", "retry_g", *METADATA_TABLES}
         assert answer(spark, "SELECT count(body) FROM orders") == 10
         assert answer(spark, "SELECT sum(count) FROM queues WHERE topic = 'my-topic'") == 10
         assert answer(spark, "SELECT count(path) FROM segments") == 0 < answer(spark, "SELECT count(*) FROM segments")
