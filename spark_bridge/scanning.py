@@ -10,8 +10,9 @@ the log's end as it is then, and batches are made one by one as they are taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,11 @@ from spark_bridge.options.where import COLUMNS as SELECTING
 from spark_bridge.options.where import where_text
 from spark_bridge.plan.planner import plan_read
 from spark_bridge.records.columns import BODY_COLUMNS, Column, arrow_schema, canonical, columns_of
+from spark_bridge.records.in_order import in_order
 from spark_bridge.records.row_filter import RowFilter, parse_conditions
 from spark_bridge.split.splits import Split
 
+THREADS_MAX = 64
 Store = str | Path | Sequence[str | Path]
 
 
@@ -39,6 +42,7 @@ def scan(
     where: list[tuple[str, str, Any]] | tuple[str, str, Any] | None = None,
     zero_copy: bool = False,
     figures: dict[str, int] | None = None,
+    threads: int = 1,
     **options: Any,
 ) -> pa.RecordBatchReader:
     """The messages of a store, or of several, up to the log's end of now; None is all topics, all columns.
@@ -49,6 +53,7 @@ def scan(
     before its body is touched.
     With `zero_copy` bodies are binary views into the mapped segments (compressed ones of their own), which stay mapped
     as long as a batch lives. `options` are those of a batch read by Spark, with its names (USAGE.md).
+    With `threads` that number of threads makes batches ahead, a few each; their order stays. A server takes none.
     Segments that have a valid side file (`slipstream log sidecar`) give what its columns say from there, the same rows
     in the same order; `columnarSidecar="false"` reads all in place. A dictionary given as `figures` holds, as batches
     are taken, how many segments came from side files (`fromSideFiles`), how many were looked through (`inPlace`).
@@ -56,6 +61,8 @@ def scan(
 
     Raises InvalidOption, whatever is wrong with the store (StoreError), and while it is read CorruptRecord and others.
     """
+    if not 1 <= threads <= THREADS_MAX:
+        raise InvalidOption(f"threads={threads}: 1 to {THREADS_MAX}")
     given = {name: option_text(value) for name, value in options.items()}
     row_filter = None if where is None else parse_conditions(where)
     topics, columns = listed("topics", topics), listed("columns", columns)
@@ -65,10 +72,18 @@ def scan(
         given |= _narrowed(row_filter, given)
     read = _options(store, given)
     if read.flights is not None:
+        if threads > 1:
+            raise InvalidOption("threads: a server makes the batches of a store that it serves; leave it out")
         return _remote(read, columns, zero_copy, row_filter)
     wanted = _columns(columns, read, zero_copy)
     schema = arrow_schema(wanted)
-    batches = _batches(plan_read(read), wanted, schema, read, row_filter, {} if figures is None else figures)
+    counted = {} if figures is None else figures
+    batches = _batches(
+        plan_read(read),
+        partial(read_split, columns=wanted, schema=schema, rows=read.rows, row_filter=row_filter),
+        counted,
+        threads,
+    )
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
@@ -122,17 +137,11 @@ def _remote(
 
 
 def _batches(
-    splits: Sequence[Split],
-    columns: Sequence[Column],
-    schema: pa.Schema,
-    read: ReadOptions,
-    row_filter: RowFilter | None,
-    figures: dict[str, int],
+    splits: Sequence[Split], read: Callable[..., Iterator[pa.RecordBatch]], figures: dict[str, int], threads: int
 ) -> Iterator[pa.RecordBatch]:
     counted = SideFigures()
-    for split in splits:
-        for batch in read_split(split, columns, schema, read.rows, row_filter, counted):
-            figures |= counted.by_name()
-            if len(batch):
-                yield batch
+    for batch in in_order([partial(read, split, figures=counted) for split in splits], threads):
+        figures |= counted.by_name()
+        if len(batch):
+            yield batch
     figures |= counted.by_name()

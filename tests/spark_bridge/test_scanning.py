@@ -64,6 +64,28 @@ def rows(made: SmallStore) -> Rows:
     return Rows(scan(made.root).read_all().to_pylist())
 
 
+@pytest.mark.parametrize("asked", [{}, {"where": ("queueId", ">", 1)}, {"topics": ["orders"], "columns": ["body"]}])
+def test_threads_give_the_same_rows_in_the_same_order(made: SmallStore, asked: dict[str, Any]) -> None:
+    alone, figures = scan(made.root, **asked).read_all(), dict[str, int]()
+    assert alone.num_rows
+    together = scan(made.root, threads=3, splitBytes="4096", figures=figures, **asked).read_all()
+    assert together.to_pylist() == alone.to_pylist()
+    begun = scan(made.root, threads=3, splitBytes="4096", **asked)
+    assert begun.read_next_batch().num_rows
+    begun.close()
+
+
+@pytest.mark.parametrize("threads", [0, -1, 65])
+def test_a_number_of_threads_that_cannot_be_is_refused(made: SmallStore, threads: int) -> None:
+    with pytest.raises(InvalidOption, match=f"threads={threads}: 1 to 64"):
+        scan(made.root, threads=threads)
+
+
+def test_threads_are_refused_for_a_store_that_a_server_reads() -> None:
+    with pytest.raises(InvalidOption, match="threads: a server makes the batches"):
+        scan("grpc://127.0.0.1:1", threads=2)
+
+
 @pytest.mark.parametrize(("version", "name"), GOLDEN_STORES)
 def test_a_store_of_rocketmqs_is_read_as_its_own_classes_read_it(version, name, tmp_path):
     store = unpack_golden(version, name, tmp_path)
