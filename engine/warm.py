@@ -321,6 +321,7 @@ def _warm_columns(array: Bytes) -> None:
     property_kernel.find_property(array, starts, starts, name, values)
     property_kernel.find_pairs(array, starts, starts, pairs, ends, np.zeros(property_kernel.TABLE_WORDS, np.int64))
     span_kernel.copy_spans(array, starts, starts, ends, out)
+    span_kernel.is_all_ascii(out)
     span_kernel.write_hexadecimals(array, starts, 1, out, 0, 2)
 
 

@@ -65,7 +65,7 @@ def read_split(
     keep_freed_memory()
     heavy = any(column.heavy for column in columns)
     bodies = any(column.reads_body for column in columns)
-    for part in _batches(_chunks(split, rows), heavy):
+    for part in _batches(_chunks(split, rows, heavy), heavy):
         if isinstance(part, list):
             yield damage_batch(part, schema, split.log.broker_name)
             continue
@@ -95,32 +95,32 @@ def open_window(log: LogExtent, base_offset: int) -> LogWindow:
         return LogWindow(path, base_offset, segment.array, log.max_physical_offset, log.broker_name)
 
 
-def _chunks(split: Split, rows: RowOptions) -> Iterator[Records | Damage]:
+def _chunks(split: Split, rows: RowOptions, heavy: bool) -> Iterator[Records | Damage]:
     """The wanted messages of a split, some thousands at a time, under its plan's lease if there is one.
 
     They are here: a replica that lags behind the planned one is waited for.
     """
     if split.log.lease is None:
         await_planned(split, rows.replica_wait_s, queues_too=rows.permissive)
-        yield from _chunks_of(split, rows)
+        yield from _chunks_of(split, rows, heavy)
         return
     from spark_bridge.split.leases import keep  # it has to know processes, which reading does not
 
     keep(split.log.lease)
     await_planned(split, rows.replica_wait_s, queues_too=rows.permissive)
-    for chunk in _chunks_of(split, rows):
+    for chunk in _chunks_of(split, rows, heavy):
         yield chunk
         keep(split.log.lease)
 
 
-def _chunks_of(split: Split, rows: RowOptions) -> Iterator[Records | Damage]:
+def _chunks_of(split: Split, rows: RowOptions, heavy: bool) -> Iterator[Records | Damage]:
     if isinstance(split, QueueSplit):
         return _queue_chunks(split, rows)
-    return _record_chunks(split, rows) if isinstance(split, RecordSplit) else _range_chunks(split, rows)
+    return _record_chunks(split, rows) if isinstance(split, RecordSplit) else _range_chunks(split, rows, heavy)
 
 
-def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Records | Damage]:
-    """The records that start in a range of one segment and are wanted."""
+def _range_chunks(split: RangeSplit, rows: RowOptions, heavy: bool) -> Iterator[Records | Damage]:
+    """The records that start in a range of one segment and are wanted; `heavy` if their bodies are read next."""
     log = split.log
     try:
         window = open_window(log, split.base_offset)
@@ -130,7 +130,7 @@ def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Records | Dam
     chain_from, start, end = (at - split.base_offset for at in (split.chain_from, split.start, split.end))
     admitted = filter_of(split.selection)
     if not rows.permissive:
-        chunks: Iterable[Records | Damage] = walked(window, chain_from, start, end, admitted)
+        chunks: Iterable[Records | Damage] = walked(window, chain_from, start, end, admitted, cached=heavy)
     else:
         chunks = sound_records(window, log, chain_from, start, end)
     for chunk in chunks:

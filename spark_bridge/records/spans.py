@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow.lib import ArrowInvalid
 
-from ipc.arrays import Int32s, Words
+from ipc.arrays import Bytes, Int32s, Words
 from spark_bridge.records.window import LogWindow, Mask, Positions
 from store.message.properties import java_text
-from store.message.span_kernel import copy_spans
+from store.message.span_kernel import copy_spans, is_all_ascii
 
 INLINE_BYTES = 12  # a view holds what is no longer than this itself
 
@@ -24,17 +24,16 @@ def writable(column: npt.NDArray[np.int64]) -> Words:
 
 def copied(window: LogWindow, at: Positions, length: Positions) -> pa.BinaryArray:
     """The byte ranges, which lie in the window, in memory of their own."""
-    ends, data, _is_ascii = _copied(window, at, length)
-    return pa.Array.from_buffers(pa.binary(), len(at), [None, ends, data])
+    return pa.Array.from_buffers(pa.binary(), len(at), [None, *map(pa.py_buffer, _copied(window, at, length))])
 
 
 def text(window: LogWindow, at: Positions, length: Positions, is_there: Mask | None = None) -> pa.StringArray:
     """The byte ranges as text, null where they are not there. What is no UTF-8 is read as Java reads it."""
-    ends, data, is_ascii = _copied(window, at, length)
-    bitmap = None if is_there is None else bitmap_of(is_there)
-    if is_ascii:
-        return pa.Array.from_buffers(pa.string(), len(at), [bitmap, ends, data])
-    raw = pa.Array.from_buffers(pa.binary(), len(at), [bitmap, ends, data])
+    ends, data = _copied(window, at, length)
+    buffers = [None if is_there is None else bitmap_of(is_there), pa.py_buffer(ends), pa.py_buffer(data)]
+    if is_all_ascii(data):
+        return pa.Array.from_buffers(pa.string(), len(at), buffers)
+    raw = pa.Array.from_buffers(pa.binary(), len(at), buffers)
     try:
         return raw.cast(pa.string())
     except ArrowInvalid:
@@ -46,10 +45,11 @@ def bitmap_of(mask: Mask) -> pa.Buffer:
     return pa.py_buffer(np.packbits(mask, bitorder="little"))
 
 
-def _copied(window: LogWindow, at: Positions, length: Positions) -> tuple[pa.Buffer, pa.Buffer, bool]:
+def _copied(window: LogWindow, at: Positions, length: Positions) -> tuple[Int32s, Bytes]:
+    """Return where each range ends, behind a 0, and the bytes."""
     ends, data = np.empty(len(at) + 1, np.int32), np.empty(int(length.sum()), np.uint8)
-    is_ascii = copy_spans(window.bytes, writable(at), writable(length), ends, data)
-    return pa.py_buffer(ends), pa.py_buffer(data), is_ascii
+    copy_spans(window.bytes, writable(at), writable(length), ends, data)
+    return ends, data
 
 
 def viewed(

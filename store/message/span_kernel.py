@@ -15,8 +15,8 @@ WORD_BYTES = 4  # as many as eight digits say
 
 
 @kernel
-def copy_spans(array: Bytes, starts: Words, lengths: Words, ends: Int32s, out: Bytes) -> bool:
-    """Copy the ranges, and write where each ends in `out`, behind a 0; return whether all bytes are ASCII.
+def copy_spans(array: Bytes, starts: Words, lengths: Words, ends: Int32s, out: Bytes) -> None:
+    """Copy the ranges, and write where each ends in `out`, behind a 0.
 
     `out` has room for all. The caller knows that the ranges lie in the array.
     """
@@ -26,7 +26,12 @@ def copy_spans(array: Bytes, starts: Words, lengths: Words, ends: Int32s, out: B
         copy_bytes(out, at, array, starts[row], lengths[row])
         at += lengths[row]
         ends[row + 1] = at
-    return is_ascii(out, 0, at)
+
+
+@kernel
+def is_all_ascii(array: Bytes) -> bool:
+    """Whether all bytes are ASCII."""
+    return is_ascii(array, 0, array.size)
 
 
 @kernel

@@ -173,6 +173,9 @@ def test_small_steps_and_little_room_change_nothing(forging: SmallStore, monkeyp
         assert starts(window, 0, 0, forging.end) == forging.offsets
         chunks = [len(found) for found in walked(window, 0, 0, forging.end)]
         assert chunks[:-1] == [records] * (len(chunks) - 1)
+        monkeypatch.setattr(walk, "CACHED_BYTES", step_bytes)
+        cached = [found.starts.tolist() for found in walked(window, 0, 0, forging.end, cached=True)]
+        assert [at for found in cached for at in found] == forging.offsets and all(cached)
 
 
 def test_a_few_records_do_not_keep_the_memory_of_many(forging: SmallStore) -> None:
