@@ -56,7 +56,7 @@ def test_every_block_of_the_sql_section_runs(spark: SparkSession, store: SmallSt
 
     assert {row[0] for row in of("GROUP BY queueId")} == {0, 1}
     assert of("FROM rocketmq.topics") == [("orders", 240), ("returns", 240)]
-    assert sorted(of("rocketmq.heads")) == [("orders", 665), ("returns", 665)]
+    assert set(of("rocketmq.heads")) == {("orders", 665), ("returns", 665)}
     assert of("WITH (where") == [(0,)]  # their times are of 1970
     assert of("by_key") == [(b"14",)]
     assert of("rocketmq_offsets_at")[0][1:4] == ("orders", 0, 120)
