@@ -22,7 +22,6 @@ from store.message.multi_dispatch import SEPARATOR
 from store.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET
 from store.message.record import (
     FIXED_BYTES,
-    HOST_MASK,
     MAGIC_V1,
     MAGIC_V2,
     QUEUE_ID_AT,
@@ -90,10 +89,7 @@ def _are_of_the_topic(window: LogWindow, entries: QueueEntries, heads: npt.NDArr
     """Return which records have the queue's topic, if they are sound."""
     topic = entries.topic.encode()
     is_wide = heads["magic_code"] == MAGIC_V2
-    if is_wide.any() or (heads["sys_flag"] & HOST_MASK).any():
-        likely = Records(window, entries.positions).likely_topic_at
-    else:
-        likely = entries.positions + heads["body_length"] + (HEAD.itemsize + 1)
+    likely = Records(window, entries.positions).likely_topic_at
     inside: Mask = (likely > 1) & (likely <= window.length - len(topic))
     likely = likely[inside]
     same = window.view(f"S{1 + len(topic)}")[likely - 1] == bytes([len(topic) & 0xFF]) + topic

@@ -13,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_bridge.records.window import LogWindow, Positions
+from spark_bridge.records.window import LogWindow, Mask, Positions
 from store.message.host import V4_BYTES, V6_BYTES, unpack_host
 from store.message.span_kernel import write_hexadecimals
 
 PORT_BYTES, OFFSET_BYTES = 4, 8
 IPV4_HOST_BYTES, IPV6_HOST_BYTES = V4_BYTES + PORT_BYTES, V6_BYTES + PORT_BYTES
 IPV4_IN_IPV6 = np.frombuffer(b"0" * 20 + b"FFFF", np.uint8)  # as digits
-Mask = npt.NDArray[np.bool_]
 
 
 def host_texts(window: LogWindow, at: Positions, is_v6: Mask) -> pa.StringArray:

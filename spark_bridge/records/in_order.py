@@ -86,5 +86,5 @@ def _make(parts: Sequence[Callable[[], Iterator[Item]]], line: _Line[Item]) -> N
                     return
             if not line.put(END):
                 return
-    except BaseException as error:  # whoever takes the items raises it
+    except BaseException as error:  # the thread that takes the items raises it
         line.put(error)

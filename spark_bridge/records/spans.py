@@ -56,15 +56,15 @@ def viewed(
     window: LogWindow,
     at: Positions,
     length: Int32s,
-    others: Mapping[int, bytes | memoryview] | None = None,
-    without: Collection[int] = (),
+    others: Mapping[int, bytes | memoryview],
+    without: Collection[int],
 ) -> pa.Array:
     """The byte ranges as binary views into the mapping, which stays as long as they do.
 
     `others` are those, by row, that lie elsewhere; rows of `without` are null.
     """
     views, place = _views(window, at, length), 0
-    for row, body in (others or {}).items():
+    for row, body in others.items():
         short = bytes(body) if len(body) <= INLINE_BYTES else bytes(body[:4])
         views[row] = np.frombuffer(len(body).to_bytes(4, "little") + short.ljust(INLINE_BYTES, b"\0"), "<i4")
         if len(body) > INLINE_BYTES:
