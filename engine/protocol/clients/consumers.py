@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.protocol.clients.client_tables import A_STEP, Member, Scan, TooMany
 from engine.protocol.clients.heartbeat import BROADCASTING, GROUPS_MAX, ConsumerData, Subscription
-from engine.protocol.clients.members import Member, TooMany
-from engine.protocol.clients.scan import A_STEP, Scan
 from store.compat import GroupRules
 
 ALL_GROUPS_MAX, MEMBERS_MAX, WEIGHT_MAX = 50_000, 1_000_000, 128 << 20  # of all groups; weight: bytes, about

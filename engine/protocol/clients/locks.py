@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from engine.protocol.clients.members import TooMany
-from engine.protocol.clients.scan import A_STEP, Scan
+from engine.protocol.clients.client_tables import A_STEP, Scan, TooMany
 
 LIFE_MS = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime
 LOCKS_MAX = 1 << 18

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from engine.protocol.clients.client_tables import A_STEP, Member, Scan, TooMany
 from engine.protocol.clients.heartbeat import GROUPS_MAX
-from engine.protocol.clients.members import Member, TooMany
-from engine.protocol.clients.scan import A_STEP, Scan
 
 ALL_GROUPS_MAX, MEMBERS_MAX = 50_000, 1_000_000
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.protocol.clients import lock_bodies
+from engine.protocol.clients.client_tables import Member, TooMany
 from engine.protocol.clients.consumers import ConsumerManager
 from engine.protocol.clients.heartbeat import TAG, ConsumerData, HeartbeatData, checked_config_of, heartbeat_of
 from engine.protocol.clients.lock_bodies import LockRequest
 from engine.protocol.clients.locks import MessageQueue, RebalanceLockManager
-from engine.protocol.clients.members import Member, TooMany
 from engine.protocol.clients.producers import ProducerManager
 from engine.protocol.remoting.answers import (
     NULL_POINTER,

@@ -19,8 +19,8 @@ import numpy as np
 from engine.monitoring.counted import KEPT, SENT
 from engine.monitoring.sent_messages import SentMessages
 from engine.monitoring.series import COUNTER, GAUGE, Sample, Series, Shown
+from engine.protocol.clients.client_tables import Member
 from engine.protocol.clients.lag import Consuming, Lag, QueueLook, Tables, consuming, lag_of
-from engine.protocol.clients.members import Member
 from engine.protocol.remoting.answers import Refused
 from engine.protocol.remoting.versions import version_name
 from engine.remoting.processors.admin.admin_part import AdminShared

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from engine.protocol.broker.admin_bodies import Connected
-from engine.protocol.clients import members
+from engine.protocol.clients import client_tables
 from engine.protocol.remoting.answers import Json
 from engine.remoting.links.front_links import FrontLinks
 from engine.remoting.processors.parts import SharedClients
@@ -50,7 +50,7 @@ class Online:
             [self._member(member) for member in known.members.values()],
         )
 
-    def _member(self, member: members.Member) -> Member:
+    def _member(self, member: client_tables.Member) -> Member:
         address = str(self._links.channels.get(member.channel, ""))
         heard_ms = wall_of(member.heard_ms)
         client = Connected(member.client_id, address, member.language, member.version, heard_ms)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from engine.protocol.clients.client_tables import Member
 from engine.protocol.clients.consumers import ConsumerManager
 from engine.protocol.clients.heartbeat import ConsumerData, Subscription
 from engine.protocol.clients.lag import Consumed, Consuming, Lag, Tables, consuming, lag_of
-from engine.protocol.clients.members import Member
 from engine.protocol.clients.pull_offsets import PullOffsets
 from store.compat import line_of
 
