@@ -10,7 +10,6 @@ Compiled code may publish into the same ring: it fills a row of `table` (`pipeli
 
 from __future__ import annotations
 
-import errno
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from engine.producer.columns import as_bytes
 from engine.producer.pipeline_kernel import DONE_WORDS, SENT_WORDS, SentWord, StateWord
 from engine.producer.queue_slots import NO_SLOT, Queue, QueueSlots
 from engine.protocol.ha.policy import may_append, put_policy, replicas_needed
-from engine.protocol.ha.put_status import PutMessageStatus, Reached, put_status
+from engine.protocol.ha.put_status import PutMessageStatus, Reached, put_status, status_of_errno
 from engine.protocol.store.retention import DiskState
 from engine.rings import encode_kernel
 from engine.rings.payload import COMPOSED, payload_of
@@ -40,7 +39,6 @@ from store.put.draft import Draft
 
 STATUSES = (PutMessageStatus.PUT_OK, *(status for status in PutMessageStatus if status is not PutMessageStatus.PUT_OK))
 NUMBERS = {status: number for number, status in enumerate(STATUSES)}
-TOO_LARGE = (errno.EMSGSIZE, errno.EBADMSG)  # what the writer says of a record that it cannot append
 FOREVER = 1 << 62
 NS_PER_MS = 1_000_000
 
@@ -394,12 +392,3 @@ class Pipeline:
                 yield waiting.popleft()
             if not waiting:
                 del self._parked[queue]
-
-
-def status_of_errno(number: int) -> PutMessageStatus:
-    """Return the status for a record that the writer refused with this errno."""
-    if number in TOO_LARGE:
-        return PutMessageStatus.MESSAGE_ILLEGAL
-    if number == errno.EIO:  # a flush failed: nothing is acknowledged any more
-        return PutMessageStatus.SERVICE_NOT_AVAILABLE
-    return PutMessageStatus.CREATE_MAPPED_FILE_FAILED

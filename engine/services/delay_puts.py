@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.producer.pipeline import TOO_LARGE, Parked, Pipeline
+from engine.producer.pipeline import Parked, Pipeline
 from engine.producer.pipeline_kernel import REFUSED, DoneWord, StateWord
-from engine.protocol.ha.put_status import PutMessageStatus
+from engine.protocol.ha.put_status import TOO_LARGE, PutMessageStatus
 from engine.services import deliver_kernel
 from engine.settings.config import BrokerConfig
 from engine.shared_memory.cursors import BrokerCounters

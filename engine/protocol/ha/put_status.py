@@ -1,4 +1,4 @@
-"""The status of a put: what RocketMQ calls it, and when a put that waits for disk and slaves has which.
+"""The status of a put: RocketMQ's names, when a put that waits for disk and slaves has which, and for which errno.
 
 Implements: PutMessageStatus, CommitLog.handleDiskFlushAndHA's statuses
 spec: ha-protocol, 7 status mapping
@@ -6,6 +6,7 @@ spec: ha-protocol, 7 status mapping
 
 from __future__ import annotations
 
+import errno
 from enum import Enum
 from typing import NamedTuple
 
@@ -43,6 +44,19 @@ STORED = frozenset(
         PutMessageStatus.SLAVE_NOT_AVAILABLE,
     }
 )
+TOO_LARGE = (errno.EMSGSIZE, errno.EBADMSG)  # what the writer says of a record that it cannot append
+
+
+def status_of_errno(number: int) -> PutMessageStatus:
+    """Return the status for a record that the writer refused with this errno, ENOSPC among others.
+
+    A local producer raises `MessagesRefused` instead, which shows the errno.
+    """
+    if number in TOO_LARGE:
+        return PutMessageStatus.MESSAGE_ILLEGAL
+    if number == errno.EIO:  # a flush failed: nothing is acknowledged any more
+        return PutMessageStatus.SERVICE_NOT_AVAILABLE
+    return PutMessageStatus.CREATE_MAPPED_FILE_FAILED
 
 
 class Reached(NamedTuple):

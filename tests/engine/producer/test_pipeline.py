@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.producer.pipeline import Busy, Outcome, Pipeline, status_of_errno
-from engine.protocol.ha.put_status import PutMessageStatus, Reached, put_status
+from engine.producer.pipeline import Busy, Outcome, Pipeline
+from engine.protocol.ha.put_status import PutMessageStatus, Reached, put_status, status_of_errno
 from engine.protocol.store.retention import DiskState
 from engine.settings.config import from_mapping
 from engine.shared_memory.cursors import BrokerCounters
