@@ -8,11 +8,25 @@ port that cannot be bound is tried again: the log does not need it.
 A client's send, call by call (modules of engine/front, where no other folder is named):
   fast      connections/peer.py: buffer_updated, _serve_buffer, _take; here: take_compiled, _take_sends;
             sends/compiled_sends.py: CompiledSends.take, SendKernels.take; sends/send_kernel.py: take_sends, _put, then
-            put_batch or put_single; take_sends then stores the ring's tail, which shows all of them to the writer
+            put_batch or put_single; take_sends then stores the ring's tail, which shows all of them to the writer.
+            CompiledSends.take calls sends/puts.py: Puts.published; at the end of the loop's turn Puts._wait calls
+            CompiledSends.end_turn, which rings the writer's bell once for all of the turn
   the rest  here: received, _begin; sends/sends.py: begin; sends/send_processor.py: admit; sends/topic_checks.py: check;
             sends/sends.py: _checked, _put, _drafted; sends/send_processor.py: put; sends/puts.py: Puts.put;
             engine/producer/pipeline.py: put; sends/puts.py: FrontPipeline._publish; pipeline.py: _publish;
-            engine/rings/encode_kernel.py: put_payload
+            engine/rings/encode_kernel.py: put_payload, which rings the bell. Also the first send to a queue takes this
+            way; _begin then calls CompiledSends.learn, and the next one is fast
+  answer    sends/puts.py: Puts.collect; fast: CompiledSends.look, frames/answer_kernel.py: look_at_log, then
+            CompiledSends.answer, write_answers; the rest: sends/sends.py: _put_done; connections/peer.py: write, flush
+
+A client's pull:
+  fast      as a send up to take_compiled; here: _take_pulls; pulls/compiled_pulls.py: CompiledPulls.take;
+            pulls/pull_kernel.py: take_pulls, _pull, _served, then look and answer; hold where the queue ends there
+  the rest  here: received, _begin; pulls/pulls.py: begin, _serve; engine/protocol/pulling/checks.py: check;
+            pulls.py: _pull; pulls/log_view.py: catch; engine/protocol/pulling/decision.py: verdict; pulls.py: _learn,
+            so that the next one is fast; pulls/waiting_pulls.py: HeldPulls.hold, or connections/peer.py: write_log
+  held      waiting_pulls.py: HeldPulls.look, once the dispatcher has moved reput_from_offset; fast: _notify_compiled,
+            CompiledPulls.wake, pull_kernel.py: notify_held; the rest: NotifiedPulls.go_on, pulls.py: serve, _serve
 """
 
 from __future__ import annotations

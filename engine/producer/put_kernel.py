@@ -1,4 +1,4 @@
-"""One put, compiled: a call into the ring, a call from the sleep to the place in the log.
+"""One local put, compiled: `put` writes the message into the ring, `follow` sleeps until it is safe and returns where.
 
 Implements: the usual case of DefaultMQProducer.send (a local process's) and of GroupCommitRequest.future
 Every put that waits is a switch to other processes, and what runs in the interpreter after one has cold caches: it

@@ -208,7 +208,10 @@ def _reached(block: Words, counters: Words) -> int:
 
 @kernel
 def look_at_log(block: Words) -> bool:
-    """Have the pipeline note what is done by now; whether it has to look at each itself."""
+    """Have the pipeline note which puts are done; return whether Python has to judge each by `put_status`.
+
+    `Puts.collect` (sends/puts.py) calls it when the log, the disk or a slave has moved, then `write_answers`.
+    """
     rows = block[BlockWord.ROWS]
     counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
     control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))

@@ -1,6 +1,7 @@
 """How a slave's connection begins: who the master is, whether its log is ours, and where its history begins.
 
 spec: ha-protocol, 4 slave side, 13 edge cases (new slave, slave offset above master's max, master log shorter)
+The master's half: `connection.py`, `_accept_request` judges the offset that the slave asks from.
 
 A slave asks from a stretch before its own end (`Tail`) and compares what comes with what it has, before it appends or
 acknowledges anything: numbers that fit say nothing about the bytes below them. A master may be RocketMQ's, which cannot

@@ -6,10 +6,14 @@ answer at once, its `later` by coroutines; both may raise `Refused` and `Thrown`
 
 A new request needs a number and a kind in `codes.py`: the kind says who may ask, and without one the test
 `test_every_code_has_one_kind` fails. An administrators' number also stands in that test's file and in docs/security.md.
-Administrators' handlers: `BrokerRequests` and `AdminRequests` (`requests.py`, `admin_requests.py` in
-engine/protocol/broker) answer from tables, and leave what is to be saved or set to `engine.remoting.clients`;
-`AdminOrders` and its neighbours (engine/remoting/processors/admin) need files or threads. A front answers the `codes`
-of its `sends.py` and `pulls.py`, a name server those of `name_server.py`.
+
+A front answers the `codes` of its `sends.py` and `pulls.py`, a name server those of `name_server.py`. All others reach
+`Clients._begin_answer` (engine/remoting/clients.py). There answers, in this order:
+  `_log_answers`  `LogAnswers` (engine/remoting/sockets/log_answers.py): other brokers' questions about this log
+  `_by_code`      the parts, which need files, links or threads; for administrators in engine/remoting/processors/admin
+  `WHOLE_TABLES`  tables so large that their text is made first, in steps; then `_requests` answers
+  `_requests`     `BrokerRequests` and `AdminRequests` (`requests.py`, `admin_requests.py` in engine/protocol/broker):
+                  they answer from tables, and leave what is to be saved or set to `engine.remoting.clients`
 """
 
 from __future__ import annotations
