@@ -170,6 +170,7 @@ unit-check: setup
 	@$(PYTHON) -m tests.tools.dev.packaging.unit_check --ledger docs/service.md $(ARGS)
 
 wheel: setup
+	@$(if $(KEY),gpg --batch --list-secret-keys '$(KEY)' > /dev/null)
 	@$(PYTHON) -m tools.dev.carried
 	@$(WHEEL) .
 	@for machine in $(OTHERS); do \
