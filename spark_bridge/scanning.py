@@ -10,15 +10,14 @@ the log's end as it is then, and batches are made one by one as they are taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from spark_bridge.columnar.reader import SideFigures, read_split
+from spark_bridge.columnar.reader import Asked, SideFigures, split_jobs
 from spark_bridge.options.read import ReadOptions, parse_options
 from spark_bridge.options.rows import SIDE_OPTION
 from spark_bridge.options.values import InvalidOption, listed, option_text, place_of
@@ -78,12 +77,7 @@ def scan(
     wanted = _columns(columns, read, zero_copy)
     schema = arrow_schema(wanted)
     counted = {} if figures is None else figures
-    batches = _batches(
-        plan_read(read),
-        partial(read_split, columns=wanted, schema=schema, rows=read.rows, row_filter=row_filter),
-        counted,
-        threads,
-    )
+    batches = _batches(plan_read(read), Asked(wanted, schema, read.rows), row_filter, counted, threads)
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
@@ -137,10 +131,11 @@ def _remote(
 
 
 def _batches(
-    splits: Sequence[Split], read: Callable[..., Iterator[pa.RecordBatch]], figures: dict[str, int], threads: int
+    splits: Sequence[Split], asked: Asked, row_filter: RowFilter | None, figures: dict[str, int], threads: int
 ) -> Iterator[pa.RecordBatch]:
     counted = SideFigures()
-    for batch in in_order([partial(read, split, figures=counted) for split in splits], threads):
+    jobs = (job for split in splits for job in split_jobs(split, asked, row_filter, counted))
+    for batch in in_order(jobs, threads):
         figures |= counted.by_name()
         if len(batch):
             yield batch

@@ -19,6 +19,7 @@ from spark_bridge.columnar.side_file import COLUMN_NAMES, SUM_HEX_DIGITS, SideFi
 from spark_bridge.split.splits import LogExtent
 from store.errors import SegmentRemoved, SegmentSizeMismatch, StoreError
 from store.files import small_files
+from store.upkeep.side_files import data_path
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -61,6 +62,11 @@ class OpenSide:
         self.limits = [_limits(self._file.metadata.row_group(at)) for at in range(self._file.num_row_groups)]
         if any(POSITION not in limits for limits in self.limits) or len(self.limits) != len(self._data.group_rows):
             raise SideDamaged(f"{self.path}: its footer does not contain the positions of its rows")
+
+    @staticmethod
+    def is_there(log: LogExtent, base_offset: int) -> bool:
+        """Whether the segment lies in the log as a whole and has a side file, valid or not."""
+        return is_sealed(log, base_offset) and data_path(log.root, base_offset).exists()
 
     @classmethod
     def of(cls, log: LogExtent, base_offset: int) -> Self | None:

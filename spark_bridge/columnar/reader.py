@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -46,7 +47,9 @@ class SideFigures:
         return {"fromSideFiles": len(self.from_side_files), "inPlace": len(self.in_place)}
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
+    """The columns of a read, their schema, and how rows are made."""
+
     columns: Sequence[Column]
     schema: pa.Schema
     rows: RowOptions
@@ -58,35 +61,52 @@ def read_split(
     schema: pa.Schema,
     rows: RowOptions = DEFAULT_ROWS,
     row_filter: RowFilter | None = None,
-    figures: SideFigures | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read a split like `records.reader.read_split`, from side files where `rows` allows and they cover what is asked.
 
     Damage that is looked for (`mode=permissive`, `verifyCrc=body`) is looked for in the segment. Raises the same.
     """
-    keep_freed_memory()
-    figures = SideFigures() if figures is None else figures
-    place = (split.log.commitlog, split.base_offset) if isinstance(split, RangeSplit) else None
-    if rows.side_files and isinstance(split, RangeSplit) and not (rows.permissive or rows.verify_body_crc):
-        wanted = Wanted.of(split, row_filter, NAMES)
-        side = None if wanted is None else OpenSide.of(split.log, split.base_offset)
-        if wanted is not None and side is not None:
-            await_planned(split, rows.replica_wait_s, queues_too=False)
-            try:
-                done = yield from _batches(side, wanted, split, _Asked(columns, schema, rows))
-            finally:
-                side.close()
-            if place is not None and done > split.start:
-                figures.from_side_files.add(place)
-            if done >= split.end:
+    for job in split_jobs(split, Asked(columns, schema, rows), row_filter, SideFigures()):
+        yield from job()
+
+
+def split_jobs(
+    split: Split, asked: Asked, row_filter: RowFilter | None, figures: SideFigures
+) -> Iterator[in_place.Job]:
+    """The same as jobs for threads: one for all of a segment with a side file, and those of a read in place."""
+    rows = asked.rows
+    if isinstance(split, RangeSplit):
+        if rows.side_files and not (rows.permissive or rows.verify_body_crc):
+            wanted = Wanted.of(split, row_filter, NAMES)
+            if wanted is not None and OpenSide.is_there(split.log, split.base_offset):
+                yield partial(_with_side_file, split, wanted, asked, row_filter, figures)
                 return
-            split = replace(split, start=max(split.start, done))
-    if place is not None:
-        figures.in_place.add(place)
-    yield from in_place.read_split(split, columns, schema, rows, row_filter)
+        figures.in_place.add((split.log.commitlog, split.base_offset))
+    yield from in_place.split_jobs(split, *asked, row_filter)
 
 
-def _batches(side: OpenSide, wanted: Wanted, split: RangeSplit, asked: _Asked) -> Generator[pa.RecordBatch, None, int]:
+def _with_side_file(
+    split: RangeSplit, wanted: Wanted, asked: Asked, row_filter: RowFilter | None, figures: SideFigures
+) -> Iterator[pa.RecordBatch]:
+    """The rows that the side file gives, and those behind them from the segment."""
+    keep_freed_memory()
+    place = split.log.commitlog, split.base_offset
+    if (side := OpenSide.of(split.log, split.base_offset)) is not None:
+        await_planned(split, asked.rows.replica_wait_s, queues_too=False)
+        try:
+            done = yield from _batches(side, wanted, split, asked)
+        finally:
+            side.close()
+        if done > split.start:
+            figures.from_side_files.add(place)
+        if done >= split.end:
+            return
+        split = replace(split, start=max(split.start, done))
+    figures.in_place.add(place)
+    yield from in_place.read_split(split, *asked, row_filter)
+
+
+def _batches(side: OpenSide, wanted: Wanted, split: RangeSplit, asked: Asked) -> Generator[pa.RecordBatch, None, int]:
     """The rows of a split; returns up to where: its end, or where damage begins, which is left to the segment."""
     window = None
     if wanted.later is not None or not _only_columns(asked.columns):
@@ -148,7 +168,7 @@ def _rows_of(side: OpenSide, group: int, wanted: Wanted, limits: Limits, names: 
     return whole if mask is None else whole.filter(pa.array(mask))
 
 
-def _of_columns(table: pa.Table, asked: _Asked, broker_name: str) -> Iterator[pa.RecordBatch]:
+def _of_columns(table: pa.Table, asked: Asked, broker_name: str) -> Iterator[pa.RecordBatch]:
     """Batches for which no record is looked at."""
     nowhere = LogWindow("", 0, np.empty(0, np.uint8), 0, broker_name)
     for start in range(0, len(table), in_place.BATCH_ROWS_MAX):
@@ -157,7 +177,7 @@ def _of_columns(table: pa.Table, asked: _Asked, broker_name: str) -> Iterator[pa
 
 
 def _with_records(
-    table: pa.Table, window: LogWindow, later: RowFilter | None, asked: _Asked
+    table: pa.Table, window: LogWindow, later: RowFilter | None, asked: Asked
 ) -> Iterator[pa.RecordBatch]:
     """Batches whose rows are records of the segment, too."""
     bodies = any(column.reads_body for column in asked.columns)
@@ -193,7 +213,7 @@ def _records_of(window: LogWindow, positions: Positions, sizes: Int32s) -> Recor
     raise window.corrupt(at, what_is_wrong(window, at) or "it is cut off")
 
 
-def _batch(table: pa.Table, records: Records, asked: _Asked) -> pa.RecordBatch:
+def _batch(table: pa.Table, records: Records, asked: Asked) -> pa.RecordBatch:
     """The columns of some rows, exactly in the schema."""
     arrays = []
     for column, field in zip(asked.columns, asked.schema, strict=True):

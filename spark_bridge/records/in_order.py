@@ -1,90 +1,120 @@
-"""Items of several iterators in their order, made ahead by threads, of which each holds a bounded number."""
+"""Items of jobs in the order of the jobs, made ahead by threads, of which a bounded number waits to be taken."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
-AHEAD = 3  # items that a thread has made and nobody has taken
+AHEAD = 3  # items of a job that were made and nobody has taken
+JOBS_AHEAD = 2  # for each thread: jobs that were begun and whose items were not all taken
 LOOK_SECONDS = 1.0
-END = object()
+END, LAST = object(), object()
 
 
-class _Line(Generic[Item]):
-    """What one thread has made, in the order in which it is to be taken."""
+def cpus() -> int:
+    """Return the number of CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
 
-    def __init__(self) -> None:
-        self._made: deque[Item | BaseException | object] = deque()
+
+class _Shared(Generic[Item]):
+    """Jobs and what was made of each, by all threads."""
+
+    def __init__(self, jobs: Iterable[Callable[[], Iterator[Item]]], begun_max: int, ahead: int) -> None:
+        self._jobs, self._begun_max, self._ahead = iter(jobs), begun_max, ahead
+        self._asking = threading.Lock()  # one thread at a time asks for the next job
         self._changed = threading.Condition()
+        self._lines: deque[deque[Item | BaseException | object]] = deque()  # of the jobs that were begun, in order
         self._is_left = False
 
-    def put(self, item: Item | BaseException | object) -> bool:
-        """Add an item once there is room; False once nobody takes any more."""
+    def make(self) -> None:
+        """Do jobs until there are no more, or until nobody takes their items any more."""
+        while True:
+            line: deque[Item | BaseException | object] = deque()
+            try:
+                with self._asking:
+                    if not self._begin(line):
+                        return
+                    job = next(self._jobs, None)
+                if job is None:
+                    self._put(line, LAST)
+                    return
+                for item in job():
+                    if not self._put(line, item):
+                        return
+            except BaseException as error:  # the thread that takes the items raises it
+                self._put(line, error)
+                return
+            if not self._put(line, END):
+                return
+
+    def _begin(self, line: deque[Item | BaseException | object]) -> bool:
+        """Add a line once one may be begun; False once nobody takes any more."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._made) < AHEAD or self._is_left)
-            self._made.append(item)
+            self._changed.wait_for(lambda: len(self._lines) < self._begun_max or self._is_left)
+            self._lines.append(line)
             self._changed.notify_all()
             return not self._is_left
 
-    def take(self, maker: threading.Thread) -> Item | BaseException | object:
-        """The next item, once it is made."""
+    def _put(self, line: deque[Item | BaseException | object], item: Item | BaseException | object) -> bool:
+        """Add an item once there is room; False once nobody takes any more."""
         with self._changed:
-            while not self._changed.wait_for(lambda: self._made, LOOK_SECONDS):
-                if not maker.is_alive() and not self._made:
-                    raise RuntimeError(f"thread {maker.name} ended before its items")
-            item = self._made.popleft()
+            self._changed.wait_for(lambda: len(line) < self._ahead or self._is_left)
+            line.append(item)
+            self._changed.notify_all()
+            return not self._is_left
+
+    def take(self, makers: list[threading.Thread]) -> Item | BaseException | object:
+        """The next item, once it is made; END behind the last one of a job, LAST behind the last job."""
+        with self._changed:
+            while not self._changed.wait_for(lambda: self._lines and self._lines[0], LOOK_SECONDS):
+                if not any(maker.is_alive() for maker in makers):
+                    raise RuntimeError("the threads ended before their items")
+            item = self._lines[0].popleft()
+            if item is END:
+                self._lines.popleft()
             self._changed.notify_all()
             return item
 
     def leave(self) -> None:
-        """Take no more, which ends the thread behind its next item."""
+        """Take no more, which ends each thread behind its next item."""
         with self._changed:
             self._is_left = True
-            self._made.clear()
+            self._lines.clear()
             self._changed.notify_all()
 
 
-def in_order(parts: Sequence[Callable[[], Iterator[Item]]], threads: int) -> Iterator[Item]:
-    """Yield the items of each part behind those of the part before it; each part is iterated in one of the threads.
+def in_order(
+    jobs: Iterable[Callable[[], Iterator[Item]]], threads: int, ahead: int = AHEAD, awaits_end: bool = False
+) -> Iterator[Item]:
+    """Yield the items of each job behind those of the job before it; each job is done in one of the threads.
 
-    What a part raises is raised in its place. Who stops taking, by closing this iterator or dropping it, ends the
-    threads: each finishes the item that it makes.
+    The next job is asked for in one thread at a time. What a job raises is raised in its place. Who stops taking, by
+    closing this iterator or dropping it, ends the threads: each finishes the item that it makes; with `awaits_end` this
+    iterator ends when they have.
     """
-    count = min(threads, len(parts))
-    if count <= 1:
-        for part in parts:
-            yield from part()
+    if threads <= 1:
+        for job in jobs:
+            yield from job()
         return
-    lines = [_Line[Item]() for _ in range(count)]
+    shared = _Shared(jobs, JOBS_AHEAD * threads, ahead)
     makers = [
-        threading.Thread(target=_make, args=(parts[number::count], line), name=f"slipstream-scan-{number}", daemon=True)
-        for number, line in enumerate(lines)
+        threading.Thread(target=shared.make, name=f"slipstream-ahead-{number}", daemon=True)
+        for number in range(threads)
     ]
     try:
         for maker in makers:
             maker.start()
-        for number in range(len(parts)):
-            line, maker = lines[number % count], makers[number % count]
-            while (item := line.take(maker)) is not END:
-                if isinstance(item, BaseException):
-                    raise item
+        while (item := shared.take(makers)) is not LAST:
+            if isinstance(item, BaseException):
+                raise item
+            if item is not END:
                 yield item  # type: ignore[misc]
     finally:
-        for line in lines:
-            line.leave()
-
-
-def _make(parts: Sequence[Callable[[], Iterator[Item]]], line: _Line[Item]) -> None:
-    """Put the items of some parts into their line, each part's end behind its items."""
-    try:
-        for part in parts:
-            for item in part():
-                if not line.put(item):
-                    return
-            if not line.put(END):
-                return
-    except BaseException as error:  # the thread that takes the items raises it
-        line.put(error)
+        shared.leave()
+        for maker in makers:
+            if awaits_end and maker.ident is not None:
+                maker.join()

@@ -10,7 +10,8 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,7 @@ SEGMENTS_KEPT_MAX = 32
 DAMAGES_MAX = 1 << 10
 
 
+Job = Callable[[], Iterator[pa.RecordBatch]]
 _Identity = tuple[int, int, int]
 _segments: OrderedDict[str, tuple[_Identity, Segment]] = OrderedDict()
 _opening = threading.Lock()  # a segment that one thread puts out is closed: another one must hold its array by then
@@ -62,16 +64,33 @@ def read_split(
     is what was removed since the plan (SegmentRemoved, QueueEntriesRemoved), unless its loss may pass. A replica that
     lags behind the planned one is no damage: it is waited for, then ReplicaBehind.
     """
+    for job in split_jobs(split, columns, schema, rows, row_filter):
+        yield from job()
+
+
+def split_jobs(
+    split: Split,
+    columns: Sequence[Column],
+    schema: pa.Schema,
+    rows: RowOptions = DEFAULT_ROWS,
+    row_filter: RowFilter | None = None,
+) -> Iterator[Job]:
+    """The same as jobs for threads: records are found when the next one is asked for, columns are made in the job."""
     keep_freed_memory()
     heavy = any(column.heavy for column in columns)
-    bodies = any(column.reads_body for column in columns)
     for part in _batches(_chunks(split, rows, heavy), heavy):
         if isinstance(part, list):
-            yield damage_batch(part, schema, split.log.broker_name)
-            continue
-        wanted = part if row_filter is None else row_filter.kept(part)
-        for records in with_bodies(wanted, rows, bodies):
-            yield record_batch(records, columns, schema)
+            yield partial(iter, [damage_batch(part, schema, split.log.broker_name)])
+        else:
+            yield partial(_made, part, columns, schema, rows, row_filter)
+
+
+def _made(
+    records: Records, columns: Sequence[Column], schema: pa.Schema, rows: RowOptions, row_filter: RowFilter | None
+) -> Iterator[pa.RecordBatch]:
+    wanted = records if row_filter is None else row_filter.kept(records)
+    for part in with_bodies(wanted, rows, any(column.reads_body for column in columns)):
+        yield record_batch(part, columns, schema)
 
 
 def open_window(log: LogExtent, base_offset: int) -> LogWindow:

@@ -318,9 +318,8 @@ def test_only_segments_below_the_planned_end_come_from_side_files(made):
         split = RangeSplit(extent_of(made, end), 0, 0, 0, end, Selection())
         figures = reader.SideFigures()
         columns = columns_of(["physicalOffset"])
-        batches = list(
-            reader.read_split(split, columns, arrow_schema(columns), RowOptions(side_files=True), None, figures)
-        )
+        asked = reader.Asked(columns, arrow_schema(columns), RowOptions(side_files=True))
+        batches = [batch for job in reader.split_jobs(split, asked, None, figures) for batch in job()]
         plain = read(split, ["physicalOffset"], RowOptions())
         assert [row for batch in batches for row in batch.to_pylist()] == plain
         assert bool(figures.from_side_files) is (end == SEGMENT_BYTES)
