@@ -27,7 +27,7 @@ from engine.errors import (
 )
 from engine.producer.awaited_places import AwaitedPlaces
 from engine.producer.broker_facts import BrokerFacts
-from engine.producer.put_kernel import APPENDED, BlockWord, block_of
+from engine.producer.put_kernel import APPENDED, PutBlock, block_of
 from engine.producer.topic_rules import TopicRules
 from engine.protocol.ha.policy import may_append, put_policy, replicas_needed
 from engine.protocol.ha.put_status import PutMessageStatus, Reached, put_status
@@ -125,16 +125,16 @@ class Connection:
     @property
     def refusals_seen(self) -> int:
         """Return how many of our records the writer had refused when we last looked."""
-        return int(self.block[BlockWord.REFUSALS_SEEN])
+        return int(self.block[PutBlock.REFUSALS_SEEN])
 
     @refusals_seen.setter
     def refusals_seen(self, refused: int) -> None:
-        self.block[BlockWord.REFUSALS_SEEN] = refused
+        self.block[PutBlock.REFUSALS_SEEN] = refused
 
     @property
     def topics_are_seen(self) -> bool:
         """Whether topics are what they were when they were seen last."""
-        return bool(self.counters.topics_changes.read() == self.block[BlockWord.TOPICS_SEEN])
+        return bool(self.counters.topics_changes.read() == self.block[PutBlock.TOPICS_SEEN])
 
     @contextmanager
     def seeing_topics(self) -> Iterator[None]:
@@ -144,7 +144,7 @@ class Connection:
         """
         changes = self.counters.topics_changes.read()
         yield
-        self.block[BlockWord.TOPICS_SEEN] = changes
+        self.block[PutBlock.TOPICS_SEEN] = changes
 
     # the ring
 
@@ -223,7 +223,7 @@ class Connection:
     def room_to_publish(self) -> int:
         """Return how many records may be published now without losing a place that somebody waits for."""
         tail = int(self.outlet.local[LocalWord.TAIL])
-        self.block[BlockWord.KEEP_UNTIL] = until = self.places.free_until(tail)
+        self.block[PutBlock.KEEP_UNTIL] = until = self.places.free_until(tail)
         return until - tail
 
     def await_place(self, number: int, deadline_ms: int) -> tuple[int, int]:

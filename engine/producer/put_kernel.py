@@ -32,7 +32,7 @@ WAKES_MAX = 64  # in one call, each for somebody else's record
 MADV_WIPEONFORK = 18  # of a mapping: zeros in a forked child
 
 
-class BlockWord(IntEnum):
+class PutBlock(IntEnum):
     """The words of a block: addresses with lengths in words or bytes, indices of counters, and what was seen."""
 
     CONTROL_AT = 0
@@ -102,18 +102,18 @@ def block_of(outlet: Outlet, counters: BrokerCounters, followed: int, latencies:
     """
     own = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     own.madvise(MADV_WIPEONFORK)
-    block, words = np.frombuffer(own, np.int64, len(BlockWord)), counters.region.words
-    block[BlockWord.CONTROL_AT] = outlet.control.ctypes.data
-    block[BlockWord.DESCRIPTORS_AT] = outlet.words.ctypes.data
-    block[BlockWord.DESCRIPTORS] = len(outlet.words) // DESCRIPTOR_WORDS
-    block[BlockWord.COUNTERS_AT], block[BlockWord.COUNTERS] = words.ctypes.data, len(words)
-    block[BlockWord.FOLLOWED], block[BlockWord.FAILED] = followed, counters.flush_errno.index
-    block[BlockWord.LATENCIES_AT], block[BlockWord.LATENCIES] = latencies.ctypes.data, len(latencies)
-    block[BlockWord.DATA_AT], block[BlockWord.DATA_BYTES] = outlet.data.ctypes.data, len(outlet.data)
-    block[BlockWord.LOCAL_AT], block[BlockWord.BELL] = outlet.local.ctypes.data, outlet.bell_index
-    block[BlockWord.STATE], block[BlockWord.DISK] = counters.broker_state.index, counters.disk_state.index
-    block[BlockWord.REFUSALS_SEEN], block[BlockWord.SYNC_CPU] = outlet.control[ControlWord.REFUSALS], sync_cpu
-    block[BlockWord.TOPICS], block[BlockWord.TOPICS_SEEN] = (
+    block, words = np.frombuffer(own, np.int64, len(PutBlock)), counters.region.words
+    block[PutBlock.CONTROL_AT] = outlet.control.ctypes.data
+    block[PutBlock.DESCRIPTORS_AT] = outlet.words.ctypes.data
+    block[PutBlock.DESCRIPTORS] = len(outlet.words) // DESCRIPTOR_WORDS
+    block[PutBlock.COUNTERS_AT], block[PutBlock.COUNTERS] = words.ctypes.data, len(words)
+    block[PutBlock.FOLLOWED], block[PutBlock.FAILED] = followed, counters.flush_errno.index
+    block[PutBlock.LATENCIES_AT], block[PutBlock.LATENCIES] = latencies.ctypes.data, len(latencies)
+    block[PutBlock.DATA_AT], block[PutBlock.DATA_BYTES] = outlet.data.ctypes.data, len(outlet.data)
+    block[PutBlock.LOCAL_AT], block[PutBlock.BELL] = outlet.local.ctypes.data, outlet.bell_index
+    block[PutBlock.STATE], block[PutBlock.DISK] = counters.broker_state.index, counters.disk_state.index
+    block[PutBlock.REFUSALS_SEEN], block[PutBlock.SYNC_CPU] = outlet.control[ControlWord.REFUSALS], sync_cpu
+    block[PutBlock.TOPICS], block[PutBlock.TOPICS_SEEN] = (
         counters.topics_changes.index,
         counters.topics_changes.read(),
     )
@@ -124,26 +124,26 @@ def block_of(outlet: Outlet, counters: BrokerCounters, followed: int, latencies:
 def put(block: Words, form: Words, body: bytes, properties: bytes, flag: int) -> int:
     """Publish one message; its number in the ring, NO_ROOM, or LOOK: not ours, not running, disk full, some refused,
     a place to be kept first."""
-    if block[BlockWord.CONTROL_AT] == 0:
+    if block[PutBlock.CONTROL_AT] == 0:
         return NotPut.LOOK
-    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
-    control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))
-    if counters[block[BlockWord.STATE]] != BrokerState.RUNNING:
+    counters = carray(words_at(block[PutBlock.COUNTERS_AT]), (block[PutBlock.COUNTERS],))
+    control = carray(words_at(block[PutBlock.CONTROL_AT]), (WORDS_PER_RING,))
+    if counters[block[PutBlock.STATE]] != BrokerState.RUNNING:
         return NotPut.LOOK
-    if counters[block[BlockWord.DISK]] >= DiskState.READ_ONLY:
+    if counters[block[PutBlock.DISK]] >= DiskState.READ_ONLY:
         return NotPut.LOOK
-    if counters[block[BlockWord.TOPICS]] != block[BlockWord.TOPICS_SEEN]:
+    if counters[block[PutBlock.TOPICS]] != block[PutBlock.TOPICS_SEEN]:
         return NotPut.LOOK
-    local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
-    if control[ControlWord.REFUSALS] != block[BlockWord.REFUSALS_SEEN]:
+    local = carray(words_at(block[PutBlock.LOCAL_AT]), (LOCAL_WORDS,))
+    if control[ControlWord.REFUSALS] != block[PutBlock.REFUSALS_SEEN]:
         return NotPut.LOOK
-    if local[LocalWord.TAIL] >= block[BlockWord.KEEP_UNTIL]:
+    if local[LocalWord.TAIL] >= block[PutBlock.KEEP_UNTIL]:
         return NotPut.LOOK
-    data = carray(bytes_at(block[BlockWord.DATA_AT]), (block[BlockWord.DATA_BYTES],))
-    words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
+    data = carray(bytes_at(block[PutBlock.DATA_AT]), (block[PutBlock.DATA_BYTES],))
+    words = carray(words_at(block[PutBlock.DESCRIPTORS_AT]), (block[PutBlock.DESCRIPTORS] * DESCRIPTOR_WORDS,))
     empty = carray(bytes_at(form[FormWord.RECORD_AT]), (form[FormWord.RECORD_BYTES],))
     return put_one(
-        Outlet(data, words, control, local, counters, block[BlockWord.BELL]),
+        Outlet(data, words, control, local, counters, block[PutBlock.BELL]),
         Template(empty, form[FormWord.BODY_AT], form[FormWord.SLOT]),
         flag,
         carray(bytes_at(address_of_bytes(body)), (len(body),)),
@@ -155,21 +155,21 @@ def put(block: Words, form: Words, body: bytes, properties: bytes, flag: int) ->
 @kernel
 def _follow(block: Words, number: int, length: int, timeout_ns: int, began_ns: int) -> tuple[bool, int, int]:
     """Follow a put like `follow`, but without regard to the CPU on which the thread runs."""
-    control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))
-    words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
-    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
-    at, followed = descriptor_at(number, block[BlockWord.DESCRIPTORS]), block[BlockWord.FOLLOWED]
+    control = carray(words_at(block[PutBlock.CONTROL_AT]), (WORDS_PER_RING,))
+    words = carray(words_at(block[PutBlock.DESCRIPTORS_AT]), (block[PutBlock.DESCRIPTORS] * DESCRIPTOR_WORDS,))
+    counters = carray(words_at(block[PutBlock.COUNTERS_AT]), (block[PutBlock.COUNTERS],))
+    at, followed = descriptor_at(number, block[PutBlock.DESCRIPTORS]), block[PutBlock.FOLLOWED]
     for _ in range(WAKES_MAX):
         # The followed word before all else: if it moves after this look, the sleep below ends at once.
         seen = load_acquire(control, ControlWord.HEAD) if followed == APPENDED else load_acquire(counters, followed)
         if load_acquire(control, ControlWord.HEAD) > number:
             offset, queue_offset = words[at + Descriptor.PHYSICAL_OFFSET], words[at + Descriptor.QUEUE_OFFSET]
-            if offset < 0 or control[ControlWord.TAIL] - number > block[BlockWord.DESCRIPTORS]:
+            if offset < 0 or control[ControlWord.TAIL] - number > block[PutBlock.DESCRIPTORS]:
                 return False, 0, 0
             if followed == APPENDED or seen >= offset + length:
-                if load_acquire(counters, block[BlockWord.FAILED]) != 0:
+                if load_acquire(counters, block[PutBlock.FAILED]) != 0:
                     return False, 0, 0
-                latencies = carray(words_at(block[BlockWord.LATENCIES_AT]), (block[BlockWord.LATENCIES],))
+                latencies = carray(words_at(block[PutBlock.LATENCIES_AT]), (block[PutBlock.LATENCIES],))
                 record(latencies, 0, (monotonic_ns() - began_ns) // 1000)
                 return True, offset, queue_offset
         if followed == APPENDED:
@@ -189,8 +189,8 @@ def follow(block: Words, number: int, length: int, timeout_ns: int, began_ns: in
     on the followed word alone: in a chain of stages only the last one's says that this record is done. Who is alone
     there sleeps on the CPU of those who will wake it: a wake-up on another one costs more than all the rest of a put.
     """
-    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
-    cpu, followed = block[BlockWord.SYNC_CPU], block[BlockWord.FOLLOWED]
+    counters = carray(words_at(block[PutBlock.COUNTERS_AT]), (block[PutBlock.COUNTERS],))
+    cpu, followed = block[PutBlock.SYNC_CPU], block[PutBlock.FOLLOWED]
     if cpu < 0 or followed == APPENDED or load_acquire(counters, followed + Followed.WAITERS) != 0:
         return _follow(block, number, length, timeout_ns, began_ns)
     place = np.empty(PLACE_WORDS, np.int64)
