@@ -16,17 +16,18 @@ A client's send, call by call (modules of engine/front, where no other folder is
             engine/producer/pipeline.py: put; sends/puts.py: FrontPipeline._publish; pipeline.py: _publish;
             engine/rings/encode_kernel.py: put_payload, which rings the bell. Also the first send to a queue takes this
             way; _begin then calls CompiledSends.learn, and the next one is fast
-  answer    sends/puts.py: Puts.collect; fast: CompiledSends.look, frames/answer_kernel.py: look_at_log, then
+  answer    sends/puts.py: Puts.collect; fast: CompiledSends.note_done, frames/answer_kernel.py: look_at_log, then
             CompiledSends.answer, write_answers; the rest: sends/sends.py: _put_done; connections/peer.py: write, flush
 
 A client's pull:
   fast      as a send up to take_compiled; here: _take_pulls; pulls/compiled_pulls.py: CompiledPulls.take;
-            pulls/pull_kernel.py: take_pulls, _pull, _served, then look and answer; hold where the queue ends there
+            pulls/pull_kernel.py: take_pulls, _pull, _served, then select_messages, answer; hold where the queue ends
   the rest  here: received, _begin; pulls/pulls.py: begin, _serve; engine/protocol/pulling/checks.py: check;
             pulls.py: _pull; pulls/log_view.py: catch; engine/protocol/pulling/decision.py: verdict; pulls.py: _learn,
             so that the next one is fast; pulls/waiting_pulls.py: HeldPulls.hold, or connections/peer.py: write_log
-  held      waiting_pulls.py: HeldPulls.look, once the dispatcher has moved reput_from_offset; fast: _notify_compiled,
-            CompiledPulls.wake, pull_kernel.py: notify_held; the rest: NotifiedPulls.go_on, pulls.py: serve, _serve
+  held      waiting_pulls.py: HeldPulls.wake_moved, once the dispatcher has moved reput_from_offset; fast:
+            _notify_compiled, CompiledPulls.wake, pull_kernel.py: notify_held; the rest: NotifiedPulls.go_on, pulls.py:
+            serve, _serve
 """
 
 from __future__ import annotations
@@ -227,7 +228,7 @@ class Front:
         self._pace.stir()
         is_admitted = peer.is_tls or not self._reception.opening.refuses_hello(bytes((first,)), peer.connection.peer)
         if is_admitted and self._compiled_sends is not None:
-            self._compiled_sends.enter(peer)
+            self._compiled_sends.add_connection(peer)
         refused = (rights.refusal(code, peer.connection.rights) for code in Pulls.codes)
         peer.pulls = is_admitted and not (peer.is_without_pulls or any(refused))
         return is_admitted
@@ -337,15 +338,15 @@ class Front:
         """Log a malformed frame; nothing behind it can be trusted."""
         self._seldom.tell("%s: %s: %s", peer.connection.peer, malformed.code, malformed)
 
-    def left(self, peer: Peer) -> None:
+    def peer_gone(self, peer: Peer) -> None:
         """Remove a closed connection from every service."""
         self._pace.stir()
-        self._reception.left(peer)
+        self._reception.peer_gone(peer)
         for service in self._services:
-            service.left(peer)
-        self._relay.left(peer)
+            service.peer_gone(peer)
+        self._relay.peer_gone(peer)
         if self._compiled_sends is not None:
-            self._compiled_sends.leave(peer)
+            self._compiled_sends.remove_connection(peer)
 
 
 def open_role(

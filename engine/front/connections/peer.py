@@ -64,7 +64,7 @@ class PeerHost(Protocol):
     def broke(self, peer: Peer, malformed: MalformedFrame) -> None:
         """Handle a peer that sent an invalid frame."""
 
-    def left(self, peer: Peer) -> None:
+    def peer_gone(self, peer: Peer) -> None:
         """A peer's connection has ended."""
 
 
@@ -339,7 +339,7 @@ class Peer(asyncio.BufferedProtocol):
         self._has_more = False
         self._partial.clear()
         self._out.clear()
-        self._host.left(self)
+        self._host.peer_gone(self)
 
     def close(self) -> None:
         """Hang up after what was written."""

@@ -118,9 +118,9 @@ class Reception:
         finally:
             if not is_in:
                 self.connections.hang_up(peer.connection)
-                self.left(peer)
+                self.peer_gone(peer)
 
-    def left(self, peer: Peer) -> None:
+    def peer_gone(self, peer: Peer) -> None:
         """Remove a closed connection from the tables."""
         self.peers.pop(peer.number, None)
         self.connections.leave(peer.connection)

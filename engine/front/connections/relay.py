@@ -91,7 +91,7 @@ class Relay(Questions):
         peer.heartbeat = b""
         peer.goodbyes.clear()
 
-    def left(self, peer: Peer) -> None:
+    def peer_gone(self, peer: Peer) -> None:
         """Forget a closed connection, and report its end if it was announced."""
         self._forget(peer)
         self.before_more()

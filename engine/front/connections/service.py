@@ -75,7 +75,7 @@ class Service(Protocol):
     def rest_ms(self, now_ms: int) -> int:
         """Return for how long no turn is needed, unless a request arrives; `now_ms` as in `turn`."""
 
-    def left(self, peer: Peer) -> None:
+    def peer_gone(self, peer: Peer) -> None:
         """A connection is gone: what was under way for it needs no answer."""
 
     def close(self) -> None:

@@ -23,12 +23,12 @@ from engine.front.frames.send_words import (
     UNIQUE_KEY_BYTES,
     AnswerForm,
     AskedWord,
-    BlockWord,
     FormsWord,
     Hole,
     PartWord,
     PeerWord,
     RunWord,
+    SendBlock,
 )
 from engine.producer.pipeline_kernel import DONE_WORDS, SENT_WORDS, DoneWord, StateWord, keep_places, tell_reached
 from engine.protocol.remoting.frame import LENGTH_BYTES
@@ -60,12 +60,12 @@ def end_head(out: Bytes, first: int, fields_at: int, end: int, kind: int, body_b
 @kernel
 def _write_message_ids(block: Words, out: Bytes, at: int, row: int, place: int, records: int) -> int:
     """Write each record's message id, with commas between; return where they end."""
-    lengths = carray(words_at(block[BlockWord.LENGTHS_AT]), (block[BlockWord.ROWS] * RECORDS_MAX,))
+    lengths = carray(words_at(block[SendBlock.LENGTHS_AT]), (block[SendBlock.ROWS] * RECORDS_MAX,))
     for k in range(records):
         if k > 0:
             out[at] = COMMA
             at += 1
-        at = write_hexadecimal(out, at, block[BlockWord.STORE_HOST], LONG_DIGITS)
+        at = write_hexadecimal(out, at, block[SendBlock.STORE_HOST], LONG_DIGITS)
         at = write_hexadecimal(out, at, place, LONG_DIGITS)
         place += lengths[row * RECORDS_MAX + k] if records > 1 else 0
     return at
@@ -76,7 +76,7 @@ def _write_value(
     block: Words, out: Bytes, at: int, hole: int, code: int, row: int, place: int, queue_offset: int
 ) -> int:
     """Write one value to out[at:]; return where it ends."""
-    asked = carray(words_at(block[BlockWord.ASKED_AT]), (block[BlockWord.ROWS] * ASKED_WORDS,))
+    asked = carray(words_at(block[SendBlock.ASKED_AT]), (block[SendBlock.ROWS] * ASKED_WORDS,))
     if hole == Hole.CODE:
         return write_decimal(out, at, code)
     if hole == Hole.OPAQUE:
@@ -88,7 +88,7 @@ def _write_value(
     if hole == Hole.MESSAGE_ID:
         return _write_message_ids(block, out, at, row, place, asked[row * ASKED_WORDS + AskedWord.RECORDS])
     if hole == Hole.TRANSACTION_ID:
-        keys = carray(bytes_at(block[BlockWord.UNIQUE_AT]), (block[BlockWord.ROWS] * UNIQUE_KEY_BYTES,))
+        keys = carray(bytes_at(block[SendBlock.UNIQUE_AT]), (block[SendBlock.ROWS] * UNIQUE_KEY_BYTES,))
         count = asked[row * ASKED_WORDS + AskedWord.UNIQUE_BYTES]
         copy_bytes(out, at, keys, row * UNIQUE_KEY_BYTES, count)
         return at + count
@@ -102,9 +102,9 @@ def _write_value(
 @kernel
 def _write_answer(block: Words, out: Bytes, at: int, code: int, row: int, place: int, queue_offset: int) -> int:
     """The frame to out[at:]; where it ends."""
-    forms = carray(words_at(block[BlockWord.FORMS_AT]), (FORMS_WORDS,))
-    text = carray(bytes_at(block[BlockWord.FORMS_TEXT_AT]), (block[BlockWord.FORMS_TEXT_BYTES],))
-    asked = carray(words_at(block[BlockWord.ASKED_AT]), (block[BlockWord.ROWS] * ASKED_WORDS,))
+    forms = carray(words_at(block[SendBlock.FORMS_AT]), (FORMS_WORDS,))
+    text = carray(bytes_at(block[SendBlock.FORMS_TEXT_AT]), (block[SendBlock.FORMS_TEXT_BYTES],))
+    asked = carray(words_at(block[SendBlock.ASKED_AT]), (block[SendBlock.ROWS] * ASKED_WORDS,))
     form = asked[row * ASKED_WORDS + AskedWord.FORM] * FORM_WORDS
     first, fields_at = at, np.int64(-1)
     at += HEAD_BYTES
@@ -140,12 +140,12 @@ def _note_run(runs: Words, count: int, peer: int, at: int, end: int) -> int:
 
 
 @bare_kernel
-def _leave(block: Words, done: Words, row: int) -> None:
+def _leave_to_python(block: Words, done: Words, row: int) -> None:
     """Somebody else's: kept at the beginning of the table."""
-    to = block[BlockWord.LEFT] * DONE_WORDS
+    to = block[SendBlock.ROWS_FOR_PYTHON] * DONE_WORDS
     for k in range(DONE_WORDS):
         done[to + k] = done[row + k]
-    block[BlockWord.LEFT] += 1
+    block[SendBlock.ROWS_FOR_PYTHON] += 1
 
 
 @kernel
@@ -153,19 +153,19 @@ def write_answers(block: Words) -> int:
     """Write the answers of what is done, as far as there is room: how many runs there are.
 
     block[NEXT_ROW] is below the number of those done where it is to be called again. Rows that are not ours, or that
-    Python has to say something about, are the first block[LEFT] of `done` afterwards.
+    Python has to say something about, are the first block[ROWS_FOR_PYTHON] of `done` afterwards.
     """
-    rows = block[BlockWord.ROWS]
-    state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
-    done = carray(words_at(block[BlockWord.DONE_AT]), (rows * DONE_WORDS,))
-    asked = carray(words_at(block[BlockWord.ASKED_AT]), (rows * ASKED_WORDS,))
-    peers = carray(words_at(block[BlockWord.PEERS_AT]), (block[BlockWord.PEERS] * PEER_WORDS,))
-    forms = carray(words_at(block[BlockWord.FORMS_AT]), (FORMS_WORDS,))
-    runs = carray(words_at(block[BlockWord.RUNS_AT]), (block[BlockWord.RUNS] * RUN_WORDS,))
-    out = carray(bytes_at(block[BlockWord.OUT_AT]), (block[BlockWord.OUT_BYTES],))
-    at, count, next_row = np.int64(0), np.int64(0), block[BlockWord.NEXT_ROW]
-    while next_row < state[StateWord.DONE] and count < block[BlockWord.RUNS]:
-        if at + block[BlockWord.ANSWER_BYTES_MAX] > out.size:
+    rows = block[SendBlock.ROWS]
+    state = carray(words_at(block[SendBlock.STATE_AT]), (STATE_WORDS,))
+    done = carray(words_at(block[SendBlock.DONE_AT]), (rows * DONE_WORDS,))
+    asked = carray(words_at(block[SendBlock.ASKED_AT]), (rows * ASKED_WORDS,))
+    peers = carray(words_at(block[SendBlock.PEERS_AT]), (block[SendBlock.PEERS] * PEER_WORDS,))
+    forms = carray(words_at(block[SendBlock.FORMS_AT]), (FORMS_WORDS,))
+    runs = carray(words_at(block[SendBlock.RUNS_AT]), (block[SendBlock.RUNS] * RUN_WORDS,))
+    out = carray(bytes_at(block[SendBlock.OUT_AT]), (block[SendBlock.OUT_BYTES],))
+    at, count, next_row = np.int64(0), np.int64(0), block[SendBlock.NEXT_ROW]
+    while next_row < state[StateWord.DONE] and count < block[SendBlock.RUNS]:
+        if at + block[SendBlock.ANSWER_BYTES_MAX] > out.size:
             break
         row = next_row * DONE_WORDS
         next_row += 1
@@ -173,12 +173,12 @@ def write_answers(block: Words) -> int:
         of, own = number % rows, number % rows * ASKED_WORDS
         code = forms[FormsWord.STATUS_CODES + status] if 0 <= status < STATUS_CODES else np.int64(-1)
         if asked[own + AskedWord.NUMBER] != number or code < 0:
-            _leave(block, done, row)
+            _leave_to_python(block, done, row)
             continue
         peer, taken = asked[own + AskedWord.PEER], asked[own + AskedWord.BYTES]
-        block[BlockWord.STORED] += asked[own + AskedWord.RECORDS]
-        block[BlockWord.UNDER_WAY] -= 1
-        block[BlockWord.BYTES_UNDER_WAY] -= taken
+        block[SendBlock.STORED] += asked[own + AskedWord.RECORDS]
+        block[SendBlock.UNDER_WAY] -= 1
+        block[SendBlock.BYTES_UNDER_WAY] -= taken
         if peers[peer + PeerWord.NUMBER] != asked[own + AskedWord.PEER_NUMBER]:
             continue
         peers[peer + PeerWord.PUTS] -= 1
@@ -189,15 +189,15 @@ def write_answers(block: Words) -> int:
         end = _write_answer(block, out, at, code, of, place, queue_offset)
         count = _note_run(runs, count, peer, at, end)
         at = end
-    block[BlockWord.NEXT_ROW] = next_row
+    block[SendBlock.NEXT_ROW] = next_row
     return count
 
 
 @bare_kernel
 def _reached(block: Words, counters: Words) -> int:
     """Return the log offset up to which every put succeeded; -1 where each put has to be judged by itself."""
-    first, second, reached = block[BlockWord.REACHED_FIRST], block[BlockWord.REACHED_SECOND], np.int64(FOREVER)
-    if first == NOT_SO or load_acquire(counters, block[BlockWord.FLUSH_ERRNO]) != 0:
+    first, second, reached = block[SendBlock.REACHED_FIRST], block[SendBlock.REACHED_SECOND], np.int64(FOREVER)
+    if first == NOT_SO or load_acquire(counters, block[SendBlock.FLUSH_ERRNO]) != 0:
         return -1
     if first >= 0:
         reached = min(reached, load_acquire(counters, first))
@@ -212,16 +212,16 @@ def look_at_log(block: Words) -> bool:
 
     `Puts.collect` (sends/puts.py) calls it when the log, the disk or a slave has moved, then `write_answers`.
     """
-    rows = block[BlockWord.ROWS]
-    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
-    control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))
-    words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
-    table = carray(words_at(block[BlockWord.TABLE_AT]), (rows * SENT_WORDS,))
-    state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
-    done = carray(words_at(block[BlockWord.DONE_AT]), (rows * DONE_WORDS,))
-    latencies = carray(words_at(block[BlockWord.LATENCIES_AT]), (block[BlockWord.LATENCIES],))
-    block[BlockWord.NEXT_ROW] = block[BlockWord.LEFT] = 0
-    keep_places(control, words, counters, block[BlockWord.LOG_END], table, state, done, latencies)
+    rows = block[SendBlock.ROWS]
+    counters = carray(words_at(block[SendBlock.COUNTERS_AT]), (block[SendBlock.COUNTERS],))
+    control = carray(words_at(block[SendBlock.CONTROL_AT]), (WORDS_PER_RING,))
+    words = carray(words_at(block[SendBlock.DESCRIPTORS_AT]), (block[SendBlock.DESCRIPTORS] * DESCRIPTOR_WORDS,))
+    table = carray(words_at(block[SendBlock.TABLE_AT]), (rows * SENT_WORDS,))
+    state = carray(words_at(block[SendBlock.STATE_AT]), (STATE_WORDS,))
+    done = carray(words_at(block[SendBlock.DONE_AT]), (rows * DONE_WORDS,))
+    latencies = carray(words_at(block[SendBlock.LATENCIES_AT]), (block[SendBlock.LATENCIES],))
+    block[SendBlock.NEXT_ROW] = block[SendBlock.ROWS_FOR_PYTHON] = 0
+    keep_places(control, words, counters, block[SendBlock.LOG_END], table, state, done, latencies)
     reached = _reached(block, counters)
     tell_reached(table, state, done, reached, latencies)
     return reached < 0

@@ -45,7 +45,7 @@ class PropertyWord(IntEnum):
     HASH = 3
 
 
-class SaidWord(IntEnum):
+class PropertiesWord(IntEnum):
     """Words about a message's properties."""
 
     COUNT = 0
@@ -72,7 +72,7 @@ OWN_MAX = 3  # CLUSTER; 5.x: MSG_REGION and TRACE_ON before it
 RULES_WORDS = RulesWord.OWN_FIRST + OWN_MAX * PROPERTY_WORDS
 
 
-class Fallback(IntEnum):
+class SendFallback(IntEnum):
     """Reasons why the compiled way does not take a frame. They are negative; nothing was changed."""
 
     HEADER = -1  # not as Java writes it
@@ -82,11 +82,11 @@ class Fallback(IntEnum):
     QUEUE = -5  # beyond the topic's, or without a slot yet
     PROPERTIES = -6  # policies, or no plain list of properties
     SIZE = -7
-    NOW = -8  # the broker does not take messages just so, or others are in line before it
+    NOT_ACCEPTING = -8  # the broker does not take messages just so, or others are in line before it
     ROOM = -9  # none in the ring, among those under way, or for this connection
 
 
-class BlockWord(IntEnum):
+class SendBlock(IntEnum):
     """The words of a block: where all lies that the kernels look at, how much of it there is, and what they say."""
 
     DATA_AT = 0  # the ring
@@ -133,7 +133,7 @@ class BlockWord(IntEnum):
     OWN_TEXT_AT = 41
     OWN_TEXT_BYTES = 42
     RECORD_BYTES_MAX = 43
-    REASON = 44  # why the last call ended: 0, no whole frame is left; else Fallback
+    REASON = 44  # why the last call ended: 0, no whole frame is left; else SendFallback
     TAKEN = 45  # messages that the last call took
     PEER_PUTS_MAX = 46
     PEER_BYTES_MAX = 47
@@ -146,7 +146,7 @@ class BlockWord(IntEnum):
     FORMS_TEXT_BYTES = 54
     STORE_HOST = 55
     NEXT_ROW = 56  # of `done`: from which on it is not looked at yet
-    LEFT = 57  # rows of `done` that are for others, moved to its beginning
+    ROWS_FOR_PYTHON = 57  # rows of `done` that compiled code does not answer, moved to its beginning
     ANSWER_BYTES_MAX = 58
     IS_OPEN = 59  # Python's word: whether the broker takes messages just so
     UNDER_WAY = 60  # messages, and their bytes
@@ -170,7 +170,7 @@ class TopicWord(IntEnum):
 class PeerWord(IntEnum):
     """A connection: how its host stands in a record, and what of it is under way."""
 
-    IS_USUAL = 0
+    IS_FAST = 0
     ADDRESS = 1
     PORT = 2
     PUTS = 3
@@ -217,7 +217,7 @@ class ScratchWord(IntEnum):
     """Offsets of a scratch area's parts."""
 
     HEADER = 0
-    STATE = 64
+    PROPERTIES = 64
     ENTRIES = 128
     ORDER = 512
     END = 640

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -39,9 +39,9 @@ from engine.front.pulls.pull_words import (
     NO_OFFSET,
     NO_SOCKET,
     SERVED_WORDS,
-    Fallback,
     HeadValues,
-    PullWord,
+    PullBlock,
+    PullFallback,
     ServedWord,
     forms_of,
 )
@@ -262,9 +262,18 @@ class Noted(NamedTuple):
     commit: Commit
 
 
+class PullHolder(Protocol):
+    """What keeps the pulls that compiled code does not: `HeldPulls`."""
+
+    def hold_fast(self, asked: Asked, suspend_ms: int) -> bool:
+        """Keep a fast pull whose queue has nothing more; False where it may not wait."""
+
+    def held_changed(self) -> None:
+        """Compiled code holds more pulls than before, or fewer."""
+
+
 class CompiledPulls:
-    """For one front. `holds` keeps a pull whose queue has nothing more, which compiled code does not; False where it
-    may not. `holds_more`: compiled code does, or less."""
+    """Fast pulls of one front. `holder` keeps those that wait for some tags only, or are too many."""
 
     def __init__(
         self,
@@ -275,14 +284,13 @@ class CompiledPulls:
         commits: bool,
         short_ms: int | None,
         sweep_ms: int,
-        holds: Callable[[Asked, int], bool],
-        holds_more: Callable[[], None],
+        holder: PullHolder,
     ) -> None:
-        self.served, self.block = ServedPulls(), np.zeros(len(PullWord), np.int64)
-        self._holds, self._holds_more, self._empty_queues = holds, holds_more, EmptyQueues(view)
+        self.served, self.block = ServedPulls(), np.zeros(len(PullBlock), np.int64)
+        self._holder, self._empty_queues = holder, EmptyQueues(view)
         self._sweep_ms, self._sweep_at_ms = sweep_ms, monotonic_ms() + sweep_ms
         self._commits_seen = 0
-        self._held_count = self.block[PullWord.HELD : PullWord.HELD + 1]
+        self._held_count = self.block[PullBlock.HELD : PullBlock.HELD + 1]
         self._held_rows: Words = np.zeros(ROWS * HELD_WORDS, np.int64)
         self._notified_rows: Words = np.zeros(NOTIFIED_MAX * HELD_WORDS, np.int64)
         self._out: Bytes = np.zeros(OUT_BYTES, np.uint8)
@@ -293,42 +301,42 @@ class CompiledPulls:
         key, words, ends = np.zeros(KEY_BYTES_MAX, np.uint8), counters.region.words, view.ends.next_offsets
         self._begins = counters.min_physical_offset
         self._kept = header, values, key, forms, view, counters
-        places: dict[PullWord, Words | Bytes] = {
-            PullWord.COUNTERS_AT: words, PullWord.ENDS_AT: ends, PullWord.SERVED_AT: self.served.words,
-            PullWord.INDEX_AT: self.served.index, PullWord.KEYS_AT: self.served.keys,
-            PullWord.FILES_AT: view.files.table, PullWord.LIMITS_AT: view.limits, PullWord.UNITS_AT: view.rows,
-            PullWord.RANGES_AT: view.ranges,
-            PullWord.TAKEN_AT: view.taken, PullWord.HEADER_AT: header, PullWord.KEY_AT: key,
-            PullWord.VALUES_AT: values, PullWord.FORMS_AT: forms.words, PullWord.FORMS_TEXT_AT: forms.text,
-            PullWord.OUT_AT: self._out, PullWord.CHANGED_AT: self._changed,
-            PullWord.HELD_AT: self._held_rows, PullWord.NOTIFIED_AT: self._notified_rows,
+        places: dict[PullBlock, Words | Bytes] = {
+            PullBlock.COUNTERS_AT: words, PullBlock.ENDS_AT: ends, PullBlock.SERVED_AT: self.served.words,
+            PullBlock.INDEX_AT: self.served.index, PullBlock.KEYS_AT: self.served.keys,
+            PullBlock.FILES_AT: view.files.table, PullBlock.LIMITS_AT: view.limits, PullBlock.UNITS_AT: view.rows,
+            PullBlock.RANGES_AT: view.ranges,
+            PullBlock.TAKEN_AT: view.taken, PullBlock.HEADER_AT: header, PullBlock.KEY_AT: key,
+            PullBlock.VALUES_AT: values, PullBlock.FORMS_AT: forms.words, PullBlock.FORMS_TEXT_AT: forms.text,
+            PullBlock.OUT_AT: self._out, PullBlock.CHANGED_AT: self._changed,
+            PullBlock.HELD_AT: self._held_rows, PullBlock.NOTIFIED_AT: self._notified_rows,
         }  # fmt: skip
         for word, array in places.items():
             self.block[word] = array.ctypes.data
         for word, size in {
-            PullWord.COUNTERS: len(words),
-            PullWord.ENDS: len(ends),
-            PullWord.SERVED: ROWS,
-            PullWord.INDEX: INDEX,
-            PullWord.KEYS_BYTES: KEYS_BYTES,
-            PullWord.SEED: self.served.seed,
-            PullWord.FILES: view.files.places,
-            PullWord.UNITS: len(view.rows),
-            PullWord.FORMS_TEXT_BYTES: len(forms.text),
-            PullWord.HEAD_BYTES_MAX: forms.bytes_max,
-            PullWord.OUT_BYTES: OUT_BYTES,
-            PullWord.COMMITS: commits,
-            PullWord.LOG_BEGINS: counters.min_physical_offset.index,
-            PullWord.LOG_ENDS: counters.max_physical_offset.index,
-            PullWord.PERMISSION: counters.broker_permission.index,
-            PullWord.SHORT_MS: -1 if short_ms is None else short_ms,
+            PullBlock.COUNTERS: len(words),
+            PullBlock.ENDS: len(ends),
+            PullBlock.SERVED: ROWS,
+            PullBlock.INDEX: INDEX,
+            PullBlock.KEYS_BYTES: KEYS_BYTES,
+            PullBlock.SEED: self.served.seed,
+            PullBlock.FILES: view.files.places,
+            PullBlock.UNITS: len(view.rows),
+            PullBlock.FORMS_TEXT_BYTES: len(forms.text),
+            PullBlock.HEAD_BYTES_MAX: forms.bytes_max,
+            PullBlock.OUT_BYTES: OUT_BYTES,
+            PullBlock.COMMITS: commits,
+            PullBlock.LOG_BEGINS: counters.min_physical_offset.index,
+            PullBlock.LOG_ENDS: counters.max_physical_offset.index,
+            PullBlock.PERMISSION: counters.broker_permission.index,
+            PullBlock.SHORT_MS: -1 if short_ms is None else short_ms,
         }.items():
             self.block[word] = size
 
     def receives(self, buffer: Bytes) -> None:
         """Set the buffer in which requests arrive."""
         self._buffer = buffer
-        self.block[PullWord.BUFFER_AT], self.block[PullWord.BUFFER_BYTES] = buffer.ctypes.data, len(buffer)
+        self.block[PullBlock.BUFFER_AT], self.block[PullBlock.BUFFER_BYTES] = buffer.ctypes.data, len(buffer)
 
     # turns
 
@@ -339,26 +347,26 @@ class CompiledPulls:
         the peer has room for.
         """
         block, held = self.block, self.held
-        block[PullWord.REASON] = 0
+        block[PullBlock.REASON] = 0
         while end - at > LENGTH_BYTES:
             fd = peer.idle_fd
             room = peer.room if room_max is None else min(peer.room, room_max)
             at = int(take_pulls(block, at, end, fd, peer.number, room))
-            if block[PullWord.WRITTEN]:
+            if block[PullBlock.WRITTEN]:
                 self._hand_over(peer, fd)
-            if block[PullWord.REASON] != Fallback.NOT_YET:
+            if block[PullBlock.REASON] != PullFallback.NOT_YET:
                 break
             held_to = self._hold(peer, at)
             if held_to == at:
                 break
             at = held_to
         if self.held != held:
-            self._holds_more()
+            self._holder.held_changed()
         return at
 
     def _hand_over(self, peer: Peer, fd: int) -> None:
         """Hand the peer what the socket did not take."""
-        sent, written, error = (int(self.block[word]) for word in (PullWord.SENT, PullWord.WRITTEN, PullWord.ERRNO))
+        sent, written, error = (int(self.block[word]) for word in (PullBlock.SENT, PullBlock.WRITTEN, PullBlock.ERRNO))
         rest = bytes(self._out_view[sent:written])
         if fd == NO_SOCKET:
             peer.write(rest)
@@ -370,14 +378,14 @@ class CompiledPulls:
         block = self.block
         begin = at + LENGTH_BYTES
         end = begin + int.from_bytes(self._buffer[at:begin].tobytes())
-        row = int(block[PullWord.ROW])
+        row = int(block[PullBlock.ROW])
         offset, most, opaque, form = (
-            int(block[word]) for word in (PullWord.OFFSET, PullWord.MOST, PullWord.OPAQUE, PullWord.FORM)
+            int(block[word]) for word in (PullBlock.OFFSET, PullBlock.MOST, PullBlock.OPAQUE, PullBlock.FORM)
         )
         asked = Asked(
             peer, self._buffer[begin:end].tobytes(), None, row, self.served.generation, offset, most, opaque, form
         )
-        return end if self._holds(asked, int(block[PullWord.SUSPEND_MS])) else at
+        return end if self._holder.hold_fast(asked, int(block[PullBlock.SUSPEND_MS])) else at
 
     def answer(self, asked: Asked) -> bytes | None:
         """The answer to a pull that was held; None where Python has to look at it."""
@@ -396,11 +404,11 @@ class CompiledPulls:
     @property
     def held_max(self) -> int:
         """Return how many fast pulls may be held."""
-        return int(self.block[PullWord.HELD_MAX])
+        return int(self.block[PullBlock.HELD_MAX])
 
     @held_max.setter
     def held_max(self, count: int) -> None:
-        self.block[PullWord.HELD_MAX] = count
+        self.block[PullBlock.HELD_MAX] = count
 
     def wake(self, place: int, now_ms: int = NEVER) -> tuple[int, list[HeldRow]]:
         """Answer held pulls from `place` on whose queues have more or whose time is over; return how far it looked.
@@ -417,11 +425,11 @@ class CompiledPulls:
             peer.write(bytes(self._out_view[begin:end]))
             return
         send_notified(self.block, fd, begin, end)
-        if self.block[PullWord.WRITTEN]:
+        if self.block[PullBlock.WRITTEN]:
             self._hand_over(peer, fd)
 
     def _let_go(self) -> list[HeldRow]:
-        count = int(self.block[PullWord.NOTIFIED])
+        count = int(self.block[PullBlock.NOTIFIED])
         rows = self._notified_rows[: count * HELD_WORDS].reshape(count, HELD_WORDS).tolist()
         return [HeldRow(*row) for row in rows]
 
@@ -433,7 +441,7 @@ class CompiledPulls:
     @property
     def has_news(self) -> bool:
         """Whether pulls were answered, or commits noted, that nobody has counted yet."""
-        return bool(self.block[PullWord.PULLS]) or int(self.block[PullWord.COMMITS_NOTED]) != self._commits_seen
+        return bool(self.block[PullBlock.PULLS]) or int(self.block[PullBlock.COMMITS_NOTED]) != self._commits_seen
 
     def sweeps(self, now_ms: int) -> bool:
         """Whether it is time, as it is every now and then, to look at all."""
@@ -446,7 +454,7 @@ class CompiledPulls:
         """Return all held pulls, and hold them no more."""
         return self._release(EVERYBODY)
 
-    def left(self, number: int) -> list[HeldRow]:
+    def release_of(self, number: int) -> list[HeldRow]:
         """Return a connection's held pulls, and hold them no more."""
         return self._release(number)
 
@@ -471,7 +479,7 @@ class CompiledPulls:
     @property
     def is_to_learn(self) -> bool:
         """Whether the last `take` ended at a pull of which nothing is known, or what is so no more."""
-        return int(self.block[PullWord.REASON]) in LEARNED
+        return int(self.block[PullBlock.REASON]) in LEARNED
 
     def learn(self, key: bytes, served: ServedPull) -> None:
         """Such pulls take the fast path from now on; the table is not full."""
@@ -510,15 +518,15 @@ class CompiledPulls:
 
     def totals(self) -> tuple[int, int, int]:
         """Pulls, messages and bytes that were answered since this was asked last."""
-        pulls, messages, size = self.block[PullWord.PULLS : PullWord.BYTES + 1].tolist()
-        self.block[PullWord.PULLS : PullWord.BYTES + 1] = 0
+        pulls, messages, size = self.block[PullBlock.PULLS : PullBlock.BYTES + 1].tolist()
+        self.block[PullBlock.PULLS : PullBlock.BYTES + 1] = 0
         return pulls, messages, size
 
     def noted(self) -> Iterator[Noted]:
         """Yield what was answered since the last call; take all of it."""
-        count, words = int(self.block[PullWord.CHANGED]), self.served.words
-        self.block[PullWord.CHANGED] = 0
-        self._commits_seen = int(self.block[PullWord.COMMITS_NOTED])
+        count, words = int(self.block[PullBlock.CHANGED]), self.served.words
+        self.block[PullBlock.CHANGED] = 0
+        self._commits_seen = int(self.block[PullBlock.COMMITS_NOTED])
         for row in self._changed[:count].tolist():
             begin = row + ServedWord.IS_CHANGED
             _changed, is_pulled, pulls, messages, size, following, behind, *commit, _held = words[
@@ -526,6 +534,17 @@ class CompiledPulls:
             ].tolist()
             words[begin : row + ServedWord.NEXT_OFFSET] = words[row + ServedWord.COMMIT_NUMBER] = 0
             yield Noted(self.served[row], is_pulled, pulls, messages, size, following, behind, Commit(*commit))
+
+
+class _HoldsNothing:
+    """A holder for a call that compiles and serves nothing."""
+
+    def hold_fast(self, _asked: Asked, _suspend_ms: int) -> bool:
+        """Return False: such a call keeps no pulls."""
+        return False
+
+    def held_changed(self) -> None:
+        """Do nothing: no pulls are held."""
 
 
 def warm_up(view: LogView, counters: BrokerCounters) -> None:
@@ -541,8 +560,7 @@ def warm_up(view: LogView, counters: BrokerCounters) -> None:
         commits=False,
         short_ms=None,
         sweep_ms=0,
-        holds=lambda _asked, _suspend_ms: False,
-        holds_more=lambda: None,
+        holder=_HoldsNothing(),
     )
     kernels.receives(np.zeros(1, np.uint8))
     take_pulls(kernels.block, 0, 0, NO_SOCKET, 0, 0)

@@ -51,7 +51,7 @@ class PullField(IntEnum):
 HEADER_WORDS = HeaderWord.FIELDS + len(NAMES) * FIELD_WORDS
 
 
-class Fallback(IntEnum):
+class PullFallback(IntEnum):
     """Reasons why the compiled way does not answer a pull. Nothing was changed; Python takes it."""
 
     HEADER = -1  # not as Java writes it, or no pull
@@ -63,13 +63,13 @@ class Fallback(IntEnum):
     NOTHING = -7  # no message of those that were looked at
     NOT_YET = -8  # its queue ends there: it may be held
     ROOM = -9  # it is too large, or enough was answered in this turn
-    NOW = -10  # the broker serves no pulls
+    NOT_ACCEPTING = -10  # the broker serves no pulls
 
 
-LEARNED = frozenset({int(Fallback.KEY), int(Fallback.STALE), int(Fallback.FILE)})  # what Python's way can mend
+LEARNED = frozenset(map(int, (PullFallback.KEY, PullFallback.STALE, PullFallback.FILE)))  # what Python's way can mend
 
 
-class PullWord(IntEnum):
+class PullBlock(IntEnum):
     """The words of a block: where all lies that the kernels look at, how much of it there is, and what they say."""
 
     BUFFER_AT = 0  # what is received
@@ -107,7 +107,7 @@ class PullWord(IntEnum):
     CHANGED_AT = 32  # rows with counts, commits or offsets that Python has not seen
     CHANGED = 33
     COMMITS = 34  # whether this broker commits what pulls say
-    REASON = 35  # why the last call ended: 0, no whole frame is left; else Fallback
+    REASON = 35  # why the last call ended: 0, no whole frame is left; else PullFallback
     ROW = 36  # what the pull asked that was looked at last
     OPAQUE = 37
     FORM = 38
@@ -217,8 +217,8 @@ class PullHole(IntEnum):
 
 
 SERVED_WORDS, FILE_WORDS, HOLES, HELD_WORDS = len(ServedWord), len(FileWord), len(PullHole), len(HeldWord)
-KINDS = len(Serialize)
-FORMS = len(PullAnswer) * KINDS  # a form for each answer in each kind
+SERIALIZE_KINDS = len(Serialize)
+FORMS = len(PullAnswer) * SERIALIZE_KINDS  # a form for each answer in each kind
 NO_SOCKET, NO_LOG_FILE = -1, -1
 
 
@@ -252,7 +252,8 @@ def forms_of(make: MakeHead) -> AnswerForms:
         caught = Catch(status, MARKED[PullHole.NEXT_OFFSET], extent)
         for form in Serialize:
             begin = len(text)
-            _enter(words, answer * KINDS + form, make(RemotingCommand(0, OPAQUE, serialize=form), caught, values), text)
+            head = make(RemotingCommand(0, OPAQUE, serialize=form), caught, values)
+            _enter(words, answer * SERIALIZE_KINDS + form, head, text)
             longest = max(longest, len(text) - begin)
     return AnswerForms(words, np.frombuffer(bytes(text), np.uint8).copy(), longest + VALUES_BYTES_MAX)
 

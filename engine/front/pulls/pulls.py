@@ -20,7 +20,7 @@ from engine.front.connections.service import FrontContext
 from engine.front.connections.tables import SUBSCRIPTIONS
 from engine.front.pulls.compiled_pulls import KEY_NAMES, Asked, HeldRow, Noted, ServedPull, key_of
 from engine.front.pulls.log_view import LogView, Queue
-from engine.front.pulls.pull_words import HeadValues, PullWord, forms_of
+from engine.front.pulls.pull_words import HeadValues, PullBlock, forms_of
 from engine.front.pulls.resets import Resets
 from engine.front.pulls.waiting_pulls import HeldPulls, NotifiedPull
 from engine.protocol.pulling.checks import Broker, Checks, Pull, PullRefused
@@ -173,9 +173,9 @@ class Pulls(Answerer):
             remark = TIMED_OUT.format(now_ms - came_ms, size)
             self._context.answer(peer, request, self.answered(request, ResponseCode.SYSTEM_BUSY, remark))
 
-    def left(self, peer: Peer) -> None:
+    def peer_gone(self, peer: Peer) -> None:
         """Forget the pulls of a closed connection."""
-        self._held.left(peer.number)
+        self._held.peer_gone(peer.number)
 
     def close(self) -> None:
         """Unmap; who waits is not answered, its connection ends."""
@@ -363,7 +363,7 @@ class Pulls(Answerer):
 
     def was_slow(self, began_ns: int) -> None:
         """A call that answers fast pulls took more than a millisecond: one of them did, at least."""
-        if self.compiled.block[PullWord.PULLS]:
+        if self.compiled.block[PullBlock.PULLS]:
             self._not_compiled += 1
             self._context.counts.pulled(began_ns, was_held=False)
             self._note_longest(began_ns)

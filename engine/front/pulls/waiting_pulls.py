@@ -30,7 +30,7 @@ from engine.front.pulls.log_view import HeldEnds, LogView, Queue
 from engine.front.pulls.pull_kernel import NEVER
 from engine.front.pulls.pull_words import PullAnswer
 from engine.protocol.pulling.header import PullFlag
-from engine.protocol.pulling.hold_list import SWEEP_MS, HeldPull, HoldList, Most
+from engine.protocol.pulling.hold_list import SWEEP_MS, HeldPull, HoldLimits, HoldList
 from engine.protocol.pulling.subscription import TagFilter
 from ipc import waiting
 from ipc.clock import monotonic_ms
@@ -101,7 +101,7 @@ class NotifiedPulls:
         self._is_due = False
         self.go_on()
 
-    def left(self, number: int) -> None:
+    def peer_gone(self, number: int) -> None:
         """Forget the waiting pulls of a closed connection."""
         self._later.pop(number, None)
 
@@ -111,7 +111,7 @@ BYTES_MAX, BYTES_MAX_OF_ONE = 128 << 20, 16 << 20  # of their requests
 LONG_MAX = (1 << 62) - 1
 
 
-class Server(Protocol):
+class PullServer(Protocol):
     """The part of a front that answers pulls."""
 
     def serve(self, pull: NotifiedPull) -> None:
@@ -127,13 +127,15 @@ class Server(Protocol):
 class HeldPulls:
     """Pulls of one front that wait for messages."""
 
-    def __init__(self, context: FrontContext, view: LogView, forms: AnswerForms, server: Server, commits: bool) -> None:
+    def __init__(
+        self, context: FrontContext, view: LogView, forms: AnswerForms, server: PullServer, commits: bool
+    ) -> None:
         config, counters = context.config, context.counters
         self._context, self._view, self._server, self._most = context, view, server, config.pull_queue_capacity
         sweep_ms = SWEEP_MS if config.long_polling_enable else config.short_polling_time_ms
         self._short_ms = None if config.long_polling_enable else config.short_polling_time_ms
-        most = Most(self._most, MAX_OF_ONE, BYTES_MAX, BYTES_MAX_OF_ONE)
-        self._held = HoldList(most, sweep_ms=sweep_ms, now_ms=monotonic_ms())
+        limits = HoldLimits(self._most, MAX_OF_ONE, BYTES_MAX, BYTES_MAX_OF_ONE)
+        self._held = HoldList(limits, sweep_ms=sweep_ms, now_ms=monotonic_ms())
         self._ends = HeldEnds(view)
         self.notified = NotifiedPulls(context.loop, server.serve)
         self.compiled = CompiledPulls(
@@ -143,14 +145,13 @@ class HeldPulls:
             commits=commits,
             short_ms=self._short_ms,
             sweep_ms=sweep_ms,
-            holds=self._hold_compiled,
-            holds_more=self._holds_more,
+            holder=self,
         )
         self.compiled.held_max = self._most
         dispatched = counters.reput_from_offset
         self._over_ms = NEVER  # pulls whose time was over then are answered by the round that goes on
         self._bridge = Bridge(dispatched.words, dispatched.index, rests=True)
-        context.loop.add_reader(self._bridge.fd, self.look)
+        context.loop.add_reader(self._bridge.fd, self.wake_moved)
 
     @property
     def count(self) -> int:
@@ -184,11 +185,11 @@ class HeldPulls:
         compiled = self.compiled.next_sweep_ms if self.compiled.held else by_python
         return min(by_python, compiled) - now_ms
 
-    def left(self, number: int) -> None:
+    def peer_gone(self, number: int) -> None:
         """A connection is gone, and its pulls with it."""
-        self._held.left(number)
-        self.compiled.left(number)
-        self.notified.left(number)
+        self._held.peer_gone(number)
+        self.compiled.release_of(number)
+        self.notified.peer_gone(number)
         self._note()
 
     def close(self) -> None:
@@ -213,7 +214,7 @@ class HeldPulls:
         self._note()
         return True
 
-    def _hold_compiled(self, asked: Asked, suspend_ms: int) -> bool:
+    def hold_fast(self, asked: Asked, suspend_ms: int) -> bool:
         """Hold a fast pull that asks for what comes next in its queue; False where it may not be suspended."""
         served = self.compiled.served[asked.row]
         if not served.flags & PullFlag.SUSPEND:
@@ -224,7 +225,7 @@ class HeldPulls:
         self.compiled.held_max = self._most - self._held.count
         waiting.note(self._context.words.pulls_held, self.count)
 
-    def _holds_more(self) -> None:
+    def held_changed(self) -> None:
         """Follow the ends of queues again, and count what is held."""
         if self._bridge.rests:
             self._bridge.go_on()
@@ -251,7 +252,7 @@ class HeldPulls:
 
     # what wakes
 
-    def look(self) -> None:
+    def wake_moved(self) -> None:
         """Wake pulls whose queues have moved."""
         self._bridge.heard()
         self._notify_compiled()
@@ -277,7 +278,7 @@ class HeldPulls:
                 if self._answer(number, list(rows)):
                     place = 0  # others have moved
             if place < self.compiled.held and time.monotonic() - began > TURN_SECONDS:
-                self._context.loop.call_soon(self.look)
+                self._context.loop.call_soon(self.wake_moved)
                 return
         self._over_ms = NEVER
 
@@ -315,5 +316,5 @@ class HeldPulls:
             peer.flush()
         if peer.room > 0:
             return False
-        self._hold_here(self.compiled.left(peer.number))
+        self._hold_here(self.compiled.release_of(peer.number))
         return True

@@ -29,13 +29,13 @@ from engine.front.frames.send_words import (
     UNIQUE_KEY_BYTES,
     AnswerForm,
     AskedWord,
-    BlockWord,
-    Fallback,
     Hole,
     PeerWord,
     PropertyWord,
     RulesWord,
     ScratchWord,
+    SendBlock,
+    SendFallback,
 )
 from engine.front.sends.puts import Puts
 from engine.front.sends.send_kernel import TEXT_BYTES, take_sends
@@ -79,7 +79,7 @@ class UnderWay(NamedTuple):
     latencies: Words
 
 
-class Limits(NamedTuple):
+class SendLimits(NamedTuple):
     """Limits of puts under way, in all and for one connection; a record's greatest length."""
 
     puts: int
@@ -99,12 +99,12 @@ class SendKernels:
         counters: BrokerCounters,
         outlet: Outlet,
         under_way: UnderWay,
-        limits: Limits,
+        limits: SendLimits,
         buffer: Bytes,
         forms: AnswerForms,
     ) -> None:
         self.topics = SendTopics()
-        self.block: Words = np.zeros(len(BlockWord), np.int64)
+        self.block: Words = np.zeros(len(SendBlock), np.int64)
         self.peers: Words = np.zeros(PEERS_MAX * PEER_WORDS, np.int64)
         self._free = list(range(PEERS_MAX - 1, -1, -1))
         rows = len(under_way.table) // SENT_WORDS
@@ -125,61 +125,61 @@ class SendKernels:
 
     def _fill(self, outlet: Outlet, under_way: UnderWay, rows: int, buffer: Bytes, forms: AnswerForms) -> None:
         block, counters = self.block, outlet.bell
-        places: dict[BlockWord, Words | Bytes] = {
-            BlockWord.DATA_AT: outlet.data, BlockWord.DESCRIPTORS_AT: outlet.words,
-            BlockWord.CONTROL_AT: outlet.control, BlockWord.LOCAL_AT: outlet.local, BlockWord.COUNTERS_AT: counters,
-            BlockWord.TABLE_AT: under_way.table, BlockWord.STATE_AT: under_way.state,
-            BlockWord.DONE_AT: under_way.done, BlockWord.LATENCIES_AT: under_way.latencies,
-            BlockWord.BUFFER_AT: buffer, BlockWord.TOPICS_AT: self.topics.words, BlockWord.NAMES_AT: self.topics.names,
-            BlockWord.SLOTS_AT: self.topics.slots, BlockWord.PEERS_AT: self.peers, BlockWord.ASKED_AT: self.asked,
-            BlockWord.UNIQUE_AT: self._unique, BlockWord.LENGTHS_AT: self._lengths,
-            BlockWord.SCRATCH_AT: self._scratch, BlockWord.TEXT_AT: self._text, BlockWord.TEMPLATE_AT: self._template,
-            BlockWord.RULES_AT: self._rules, BlockWord.OWN_TEXT_AT: self._own_text, BlockWord.OUT_AT: self._out,
-            BlockWord.RUNS_AT: self._runs, BlockWord.FORMS_AT: forms.words, BlockWord.FORMS_TEXT_AT: forms.text,
+        places: dict[SendBlock, Words | Bytes] = {
+            SendBlock.DATA_AT: outlet.data, SendBlock.DESCRIPTORS_AT: outlet.words,
+            SendBlock.CONTROL_AT: outlet.control, SendBlock.LOCAL_AT: outlet.local, SendBlock.COUNTERS_AT: counters,
+            SendBlock.TABLE_AT: under_way.table, SendBlock.STATE_AT: under_way.state,
+            SendBlock.DONE_AT: under_way.done, SendBlock.LATENCIES_AT: under_way.latencies,
+            SendBlock.BUFFER_AT: buffer, SendBlock.TOPICS_AT: self.topics.words, SendBlock.NAMES_AT: self.topics.names,
+            SendBlock.SLOTS_AT: self.topics.slots, SendBlock.PEERS_AT: self.peers, SendBlock.ASKED_AT: self.asked,
+            SendBlock.UNIQUE_AT: self._unique, SendBlock.LENGTHS_AT: self._lengths,
+            SendBlock.SCRATCH_AT: self._scratch, SendBlock.TEXT_AT: self._text, SendBlock.TEMPLATE_AT: self._template,
+            SendBlock.RULES_AT: self._rules, SendBlock.OWN_TEXT_AT: self._own_text, SendBlock.OUT_AT: self._out,
+            SendBlock.RUNS_AT: self._runs, SendBlock.FORMS_AT: forms.words, SendBlock.FORMS_TEXT_AT: forms.text,
         }  # fmt: skip
         for word, array in places.items():
             block[word] = array.ctypes.data
         sizes = {
-            BlockWord.DATA_BYTES: len(outlet.data), BlockWord.DESCRIPTORS: len(outlet.words) // DESCRIPTOR_WORDS,
-            BlockWord.COUNTERS: len(counters), BlockWord.BELL: outlet.bell_index, BlockWord.ROWS: rows,
-            BlockWord.LATENCIES: len(under_way.latencies), BlockWord.BUFFER_BYTES: len(buffer),
-            BlockWord.TOPICS: ROWS,
-            BlockWord.NAMES_BYTES: len(self.topics.names), BlockWord.SLOTS: len(self.topics.slots),
-            BlockWord.SEED: self.topics.seed, BlockWord.PEERS: PEERS_MAX,
-            BlockWord.OWN_TEXT_BYTES: len(self._own_text), BlockWord.OUT_BYTES: OUT_BYTES, BlockWord.RUNS: RUNS_MAX,
-            BlockWord.FORMS_TEXT_BYTES: len(forms.text), BlockWord.ANSWER_BYTES_MAX: forms.bytes_max,
+            SendBlock.DATA_BYTES: len(outlet.data), SendBlock.DESCRIPTORS: len(outlet.words) // DESCRIPTOR_WORDS,
+            SendBlock.COUNTERS: len(counters), SendBlock.BELL: outlet.bell_index, SendBlock.ROWS: rows,
+            SendBlock.LATENCIES: len(under_way.latencies), SendBlock.BUFFER_BYTES: len(buffer),
+            SendBlock.TOPICS: ROWS,
+            SendBlock.NAMES_BYTES: len(self.topics.names), SendBlock.SLOTS: len(self.topics.slots),
+            SendBlock.SEED: self.topics.seed, SendBlock.PEERS: PEERS_MAX,
+            SendBlock.OWN_TEXT_BYTES: len(self._own_text), SendBlock.OUT_BYTES: OUT_BYTES, SendBlock.RUNS: RUNS_MAX,
+            SendBlock.FORMS_TEXT_BYTES: len(forms.text), SendBlock.ANSWER_BYTES_MAX: forms.bytes_max,
         }  # fmt: skip
         for word, size in sizes.items():
             block[word] = size
 
-    def _set_limits(self, limits: Limits, facts: Facts, policy: PutPolicy, counters: BrokerCounters) -> None:
+    def _set_limits(self, limits: SendLimits, facts: Facts, policy: PutPolicy, counters: BrokerCounters) -> None:
         block = self.block
-        block[BlockWord.PUTS_MAX], block[BlockWord.BYTES_MAX] = limits.puts, limits.bytes
-        block[BlockWord.PEER_PUTS_MAX], block[BlockWord.PEER_BYTES_MAX] = limits.peer_puts, limits.peer_bytes
-        block[BlockWord.RECORD_BYTES_MAX] = limits.record_bytes
-        block[BlockWord.BROKER_STATE], block[BlockWord.DISK_STATE] = (
+        block[SendBlock.PUTS_MAX], block[SendBlock.BYTES_MAX] = limits.puts, limits.bytes
+        block[SendBlock.PEER_PUTS_MAX], block[SendBlock.PEER_BYTES_MAX] = limits.peer_puts, limits.peer_bytes
+        block[SendBlock.RECORD_BYTES_MAX] = limits.record_bytes
+        block[SendBlock.BROKER_STATE], block[SendBlock.DISK_STATE] = (
             counters.broker_state.index,
             counters.disk_state.index,
         )
-        block[BlockWord.IN_SYNC_SLAVES] = counters.in_sync_slaves.index
-        block[BlockWord.LOG_END], block[BlockWord.FLUSH_ERRNO] = (
+        block[SendBlock.IN_SYNC_SLAVES] = counters.in_sync_slaves.index
+        block[SendBlock.LOG_END], block[SendBlock.FLUSH_ERRNO] = (
             counters.max_physical_offset.index,
             counters.flush_errno.index,
         )
-        block[BlockWord.IN_SYNC_MIN] = next((n for n in range(SLAVES_MAX) if may_append(policy, n)), SLAVES_MAX)
-        block[BlockWord.REACHED_FIRST] = counters.flushed_offset.index if policy.wait_for_flush else NOBODY
-        block[BlockWord.REACHED_SECOND] = counters.confirm_offset.index if policy.in_sync_replicas > 1 else NOBODY
+        block[SendBlock.IN_SYNC_MIN] = next((n for n in range(SLAVES_MAX) if may_append(policy, n)), SLAVES_MAX)
+        block[SendBlock.REACHED_FIRST] = counters.flushed_offset.index if policy.wait_for_flush else NOBODY
+        block[SendBlock.REACHED_SECOND] = counters.confirm_offset.index if policy.in_sync_replicas > 1 else NOBODY
         if policy.replicas_min:
-            block[BlockWord.REACHED_FIRST] = NOT_SO
+            block[SendBlock.REACHED_FIRST] = NOT_SO
         host = pack_host(facts.store_host)
-        block[BlockWord.IS_OPEN] = 1
+        block[SendBlock.IS_OPEN] = 1
         self.is_possible = len(host) == V4_HOST_BYTES and not facts.appends_crc
         if self.is_possible:
-            (block[BlockWord.STORE_HOST],) = HOST_WORD.unpack(host)
+            (block[SendBlock.STORE_HOST],) = HOST_WORD.unpack(host)
 
     # connections
 
-    def enter(self, number: int, host: Host) -> int:
+    def add_connection(self, number: int, host: Host) -> int:
         """A connection whose sends may take the fast path: its slot, NO_SLOT where it has none."""
         packed = pack_host(host)
         if not self._free or not self.is_possible or len(packed) != V4_HOST_BYTES:
@@ -189,13 +189,13 @@ class SendKernels:
         address, port = HOST_WORDS.unpack(packed)
         self.peers[row : row + PEER_WORDS] = 0
         self.peers[row + PeerWord.ADDRESS], self.peers[row + PeerWord.PORT] = address, port
-        self.peers[row + PeerWord.NUMBER], self.peers[row + PeerWord.IS_USUAL] = number, 1
+        self.peers[row + PeerWord.NUMBER], self.peers[row + PeerWord.IS_FAST] = number, 1
         return slot
 
-    def leave(self, slot: int) -> None:
+    def remove_connection(self, slot: int) -> None:
         """Free a closed connection's slot: nothing is answered to it any more."""
         row = slot * PEER_WORDS
-        self.peers[row + PeerWord.IS_USUAL], self.peers[row + PeerWord.NUMBER] = 0, 0
+        self.peers[row + PeerWord.IS_FAST], self.peers[row + PeerWord.NUMBER] = 0, 0
         self._free.append(slot)
 
     # turns
@@ -207,14 +207,14 @@ class SendKernels:
     @property
     def reason(self) -> int:
         """Return why the last `take` ended; 0 where no whole frame was left."""
-        return int(self.block[BlockWord.REASON])
+        return int(self.block[SendBlock.REASON])
 
     @property
     def taken(self) -> int:
         """Return how many messages the last `take` put."""
-        return int(self.block[BlockWord.TAKEN])
+        return int(self.block[SendBlock.TAKEN])
 
-    def look(self) -> bool:
+    def note_done(self) -> bool:
         """Have the pipeline note what is done by now; whether it has to look at each itself."""
         return bool(look_at_log(self.block))
 
@@ -222,16 +222,16 @@ class SendKernels:
         """The answers of those done: a connection's slot, and bytes for it."""
         while True:
             count = int(write_answers(self.block))
-            runs, out = self._runs[: count * RUN_WORDS].tolist(), self._out_view
-            for k in range(0, count * RUN_WORDS, RUN_WORDS):
-                yield runs[k] // PEER_WORDS, bytes(out[runs[k + 1] : runs[k + 2]])
-            if self.block[BlockWord.NEXT_ROW] >= self._state[StateWord.DONE]:
+            runs, out = self._runs[: count * RUN_WORDS].reshape(count, RUN_WORDS).tolist(), self._out_view
+            for peer, at, end in runs:  # as `RunWord` has them
+                yield peer // PEER_WORDS, bytes(out[at:end])
+            if self.block[SendBlock.NEXT_ROW] >= self._state[StateWord.DONE]:
                 return
 
     @property
-    def left(self) -> int:
+    def rows_for_python(self) -> int:
         """Return how many rows of `done`, from its beginning on, are for others to answer."""
-        return int(self.block[BlockWord.LEFT])
+        return int(self.block[SendBlock.ROWS_FOR_PYTHON])
 
 
 def warm_up(pipeline: Pipeline, counters: BrokerCounters, facts: Facts) -> None:
@@ -240,11 +240,11 @@ def warm_up(pipeline: Pipeline, counters: BrokerCounters, facts: Facts) -> None:
     under_way = UnderWay(pipeline.table, pipeline.state, pipeline.done, pipeline.latencies)
     buffer = np.zeros(1, np.uint8)
     kernels = SendKernels(
-        facts, pipeline.policy, counters, pipeline.outlet, under_way, Limits(1, 1, 1, 1, 1), buffer, forms
+        facts, pipeline.policy, counters, pipeline.outlet, under_way, SendLimits(1, 1, 1, 1, 1), buffer, forms
     )
     kernels.topics.learn("-", 1, 0, 0)
     kernels.take(0, 0, 0)
-    kernels.look()
+    kernels.note_done()
     list(kernels.answers())
 
 
@@ -270,7 +270,7 @@ CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND
 SINGLE_TAG = "SINGLE_TAG"
 TOGETHER_BYTES = 256 * 1024  # in a turn with several connections: the writer begins before it ends
 ALONE_FROM = 16  # sends of one connection behind each other
-UNKNOWN = (Fallback.TOPIC, Fallback.QUEUE)
+UNKNOWN = (SendFallback.TOPIC, SendFallback.QUEUE)
 
 
 class CompiledSends:
@@ -285,7 +285,7 @@ class CompiledSends:
             len(pipeline.ring.data),
             config.max_message_bytes + MAX_RECORD_OVERHEAD_BYTES,
         )
-        limits = Limits(
+        limits = SendLimits(
             config.send_queue_capacity,
             config.send_bytes_in_flight_max,
             max(1, config.send_queue_capacity // SHARE_OF_ONE),
@@ -331,19 +331,19 @@ class CompiledSends:
 
     # connections
 
-    def enter(self, peer: Peer) -> None:
+    def add_connection(self, peer: Peer) -> None:
         """A connection came; its sends take the fast path where it may send at all."""
         if any(rights.refusal(code, peer.connection.rights) is not None for code in CODES):
             return
-        peer.slot = self.kernels.enter(peer.number, peer.address)
+        peer.slot = self.kernels.add_connection(peer.number, peer.address)
         if peer.slot != NO_SLOT:
             self._peers[peer.slot] = peer
 
-    def leave(self, peer: Peer) -> None:
+    def remove_connection(self, peer: Peer) -> None:
         """Take a closed connection out of the compiled tables."""
         if peer.slot != NO_SLOT:
             self._peers.pop(peer.slot, None)
-            self.kernels.leave(peer.slot)
+            self.kernels.remove_connection(peer.slot)
             peer.slot = NO_SLOT
 
     # requests
@@ -366,10 +366,10 @@ class CompiledSends:
         For a connection that is alone it is rung at once in the next turn, too. Whether one is all that sends.
         """
         block = self._block
-        if block[BlockWord.UNRUNG]:
-            block[BlockWord.UNRUNG] = 0
+        if block[SendBlock.UNRUNG]:
+            block[SendBlock.UNRUNG] = 0
             waiting.ring(self._processor.counters.writer_bell)
-        block[BlockWord.RINGS_FROM] = 0 if self._takes <= 1 else TOGETHER_BYTES
+        block[SendBlock.RINGS_FROM] = 0 if self._takes <= 1 else TOGETHER_BYTES
         is_alone = self._takes == 1 and self._in_a_row >= ALONE_FROM
         self._takes = 0
         return is_alone
@@ -391,15 +391,15 @@ class CompiledSends:
 
     # answers
 
-    def look(self) -> bool:
+    def note_done(self) -> bool:
         """Note what is done by now; whether the pipeline has to look at each itself."""
-        return self.kernels.look()
+        return self.kernels.note_done()
 
     def answer(self) -> int:
         """Answer what is done; how many rows of `done`, from its beginning on, are left to the pipeline."""
         for slot, frames in self.kernels.answers():
             self._peers[slot].write(frames)
-        return self.kernels.left
+        return self.kernels.rows_for_python
 
     def answer_failed(self, outcome: Outcome) -> None:
         """Answer a put that was not stored; one whose front is gone is ignored."""
@@ -422,8 +422,8 @@ class CompiledSends:
     def _forget(self, at: int) -> None:
         """Take a put off those under way."""
         asked, peers, taken = self.kernels.asked, self.kernels.peers, self.kernels.asked[at + AskedWord.BYTES]
-        self._block[BlockWord.UNDER_WAY] -= 1
-        self._block[BlockWord.BYTES_UNDER_WAY] -= taken
+        self._block[SendBlock.UNDER_WAY] -= 1
+        self._block[SendBlock.BYTES_UNDER_WAY] -= taken
         row = asked[at + AskedWord.PEER]
         if peers[row + PeerWord.NUMBER] == asked[at + AskedWord.PEER_NUMBER]:
             peers[row + PeerWord.PUTS] -= 1
@@ -452,8 +452,8 @@ class CompiledSends:
         processor, counters = self._processor, self._processor.counters
         is_open = processor.context.tables.is_complete and now_ms >= processor.config.accepts_sends_from_ms
         is_open &= counters.broker_permission.read() & PERM_WRITE != 0
-        self._block[BlockWord.IS_OPEN] = is_open and not processor.is_store_busy()
-        stored = int(self._block[BlockWord.STORED])
+        self._block[SendBlock.IS_OPEN] = is_open and not processor.is_store_busy()
+        stored = int(self._block[SendBlock.STORED])
         if stored != self._stored_before:
             waiting.add(processor.words.sends, stored - self._stored_before)
             self._stored_before = stored
@@ -461,12 +461,12 @@ class CompiledSends:
     @property
     def puts(self) -> int:
         """Return how many messages are under way."""
-        return int(self._block[BlockWord.UNDER_WAY])
+        return int(self._block[SendBlock.UNDER_WAY])
 
     @property
     def bytes(self) -> int:
         """Return how many bytes are under way."""
-        return int(self._block[BlockWord.BYTES_UNDER_WAY])
+        return int(self._block[SendBlock.BYTES_UNDER_WAY])
 
 
 def compiled_sends(services: Iterable[object], buffer: Bytes) -> CompiledSends | None:

@@ -68,7 +68,7 @@ class FrontPipeline(Pipeline):
 class CompiledAnswers(Protocol):
     """Puts of the compiled way that share the ring."""
 
-    def look(self) -> bool:
+    def note_done(self) -> bool:
         """Note what is done by now; whether the pipeline has to look at each itself."""
 
     def answer(self) -> int:
@@ -156,7 +156,7 @@ class Puts:
         if self.compiled is None:
             outcomes = self.pipeline.collect()
         else:
-            if self.compiled.look() or is_turn:
+            if self.compiled.note_done() or is_turn:
                 self.pipeline.judge(time.monotonic_ns())
             outcomes = self.pipeline.outcomes_of(self.pipeline.done_rows(self.compiled.answer()))
         for outcome in outcomes:

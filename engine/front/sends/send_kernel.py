@@ -41,14 +41,14 @@ from engine.front.frames.send_words import (
     UNIQUE_KEY_BYTES,
     AnswerForm,
     AskedWord,
-    BlockWord,
-    Fallback,
     Field,
     PeerWord,
+    PropertiesWord,
     PropertyWord,
     RulesWord,
-    SaidWord,
     ScratchWord,
+    SendBlock,
+    SendFallback,
     TopicWord,
 )
 from engine.producer.pipeline_kernel import SENT_WORDS, StateWord, note_sent
@@ -120,13 +120,13 @@ FORM[FormWord.TEXT], FORM[FormWord.OTHERS] = Field.PROPERTIES, UNKNOWN
 def read_header(data: Bytes, at: int, end: int, is_json: bool, header: Words, text: Bytes) -> int:
     """The header at data[at:end] into `header`, its properties into `text`; 0, or why it leaves the fast path."""
     if not read_fields(data, at, end, is_json, Fields(FORM, LONG_BYTES, LONG_ENDS), header, text):
-        return Fallback.HEADER
+        return SendFallback.HEADER
     code = header[HeaderWord.CODE]
     if code in (SEND_MESSAGE_V2, SEND_BATCH):
-        return Fallback.FIELDS if header[HeaderWord.LONG_NAMES] else 0
+        return SendFallback.FIELDS if header[HeaderWord.LONG_NAMES] else 0
     if code == SEND_MESSAGE:
-        return Fallback.FIELDS if header[HeaderWord.LETTERS] else 0
-    return Fallback.CODE
+        return SendFallback.FIELDS if header[HeaderWord.LETTERS] else 0
+    return SendFallback.CODE
 
 
 # properties
@@ -219,18 +219,18 @@ def _is_repeated(entries: Words, entry: int) -> bool:
 
 
 @bare_kernel
-def _note(text: Bytes, entries: Words, number: int, state: Words) -> bool:
+def _note(text: Bytes, entries: Words, number: int, properties: Words) -> bool:
     """Look at WAIT and UNIQ_KEY; False where they are not as clients write them."""
     entry = number * PROPERTY_WORDS
     at, name_bytes = entries[entry + PropertyWord.AT], entries[entry + PropertyWord.NAME_BYTES]
     value_at, value_bytes = at + name_bytes + 1, entries[entry + PropertyWord.BYTES] - name_bytes - 1
     value_hash = entries[entry + PropertyWord.HASH]
     if value_hash == WAIT_HASH and is_text(text, at, name_bytes, WAIT_NAME):
-        state[SaidWord.WAIT_INDEX] = number
-        state[SaidWord.WAITS] = is_text(text, value_at, value_bytes, TRUE)
-        return state[SaidWord.WAITS] != 0 or is_text(text, value_at, value_bytes, FALSE)
+        properties[PropertiesWord.WAIT_INDEX] = number
+        properties[PropertiesWord.WAITS] = is_text(text, value_at, value_bytes, TRUE)
+        return properties[PropertiesWord.WAITS] != 0 or is_text(text, value_at, value_bytes, FALSE)
     if value_hash == UNIQUE_HASH and is_text(text, at, name_bytes, UNIQUE_NAME):
-        state[SaidWord.UNIQUE_AT], state[SaidWord.UNIQUE_BYTES] = value_at, value_bytes
+        properties[PropertiesWord.UNIQUE_AT], properties[PropertiesWord.UNIQUE_BYTES] = value_at, value_bytes
         if value_bytes > UNIQUE_KEY_BYTES:
             return False
         for k in range(value_at, value_at + value_bytes):
@@ -240,11 +240,11 @@ def _note(text: Bytes, entries: Words, number: int, state: Words) -> bool:
 
 
 @bare_kernel
-def read_properties(text: Bytes, count: int, entries: Words, state: Words) -> bool:
-    """The properties in text[:count] into `entries` and `state`; False where they are not plain."""
+def read_properties(text: Bytes, count: int, entries: Words, properties: Words) -> bool:
+    """Read the properties in text[:count] into `entries` and `properties`; False where they are not plain."""
     at, number, bits = np.int64(0), np.int64(0), np.int64(0)
-    state[SaidWord.WAIT_INDEX], state[SaidWord.WAITS] = -1, 1
-    state[SaidWord.UNIQUE_AT] = state[SaidWord.UNIQUE_BYTES] = 0
+    properties[PropertiesWord.WAIT_INDEX], properties[PropertiesWord.WAITS] = -1, 1
+    properties[PropertiesWord.UNIQUE_AT] = properties[PropertiesWord.UNIQUE_BYTES] = 0
     while at < count:
         entry = number * PROPERTY_WORDS
         if number >= PROPERTIES_MAX:
@@ -262,11 +262,11 @@ def read_properties(text: Bytes, count: int, entries: Words, state: Words) -> bo
         if end == value_at:
             return False
         entries[entry + PropertyWord.BYTES] = end - at
-        if not _note(text, entries, number, state):
+        if not _note(text, entries, number, properties):
             return False
         number += 1
         at = end + 1
-    state[SaidWord.COUNT] = number
+    properties[PropertiesWord.COUNT] = number
     return bits < 0x80 or is_utf8(text, 0, count)
 
 
@@ -284,9 +284,9 @@ def _may_be_tree(entries: Words, count: int, capacity: int) -> bool:
 
 
 @bare_kernel
-def order_properties(entries: Words, state: Words, rules: Words, order: Words, keeps_wait: bool) -> bool:
+def order_properties(entries: Words, properties: Words, rules: Words, order: Words, keeps_wait: bool) -> bool:
     """The broker's own behind the client's, all in Java's order; False where it leaves the fast path."""
-    count, capacity, bytes_of_all = state[SaidWord.COUNT], rules[RulesWord.MAP_CAPACITY], np.int64(0)
+    count, capacity, bytes_of_all = properties[PropertiesWord.COUNT], rules[RulesWord.MAP_CAPACITY], np.int64(0)
     for k in range(rules[RulesWord.OWN_PROPERTIES] * PROPERTY_WORDS):
         entries[count * PROPERTY_WORDS + k] = rules[RulesWord.OWN_FIRST + k]
     count += rules[RulesWord.OWN_PROPERTIES]
@@ -294,7 +294,7 @@ def order_properties(entries: Words, state: Words, rules: Words, order: Words, k
         return False
     while outgrows(count, capacity):
         capacity *= 2
-    without = state[SaidWord.WAIT_INDEX] if rules[RulesWord.REMOVES_WAIT] and not keeps_wait else -1
+    without = properties[PropertiesWord.WAIT_INDEX] if rules[RulesWord.REMOVES_WAIT] and not keeps_wait else -1
     listed = np.int64(0)
     for number in range(count):
         if number == without:
@@ -308,22 +308,22 @@ def order_properties(entries: Words, state: Words, rules: Words, order: Words, k
             at -= 1
         order[at] = key
         listed += 1
-    state[SaidWord.OUT_BYTES] = bytes_of_all if rules[RulesWord.TRAILING] else bytes_of_all - 1
+    properties[PropertiesWord.OUT_BYTES] = bytes_of_all if rules[RulesWord.TRAILING] else bytes_of_all - 1
     order[listed] = -1
     return True
 
 
 @bare_kernel
 def write_properties(
-    data: Bytes, at: int, text: Bytes, own_text: Bytes, entries: Words, state: Words, rules: Words, order: Words
+    data: Bytes, at: int, text: Bytes, own_text: Bytes, entries: Words, properties: Words, rules: Words, order: Words
 ) -> None:
-    """The property string of state[SaidWord.OUT_BYTES] bytes to data[at:]."""
-    end, k = at + state[SaidWord.OUT_BYTES], 0
+    """The property string of properties[PropertiesWord.OUT_BYTES] bytes to data[at:]."""
+    end, k = at + properties[PropertiesWord.OUT_BYTES], 0
     while order[k] >= 0:
         number = order[k] & INDEX_MASK
         entry = number * PROPERTY_WORDS
         source, count = entries[entry + PropertyWord.AT], entries[entry + PropertyWord.BYTES]
-        if number < state[SaidWord.COUNT]:
+        if number < properties[PropertiesWord.COUNT]:
             copy_bytes(data, at, text, source, count)
         else:
             copy_bytes(data, at, own_text, source, count)
@@ -338,10 +338,10 @@ def write_properties(
 
 LOCAL_WORDS, STATE_WORDS = len(LocalWord), len(StateWord)
 TEXT_BYTES = 32 * 1024
-SAID_AT, ENTRIES_AT, ORDER_AT, SCRATCH_WORDS = (
-    int(word) for word in (ScratchWord.STATE, ScratchWord.ENTRIES, ScratchWord.ORDER, ScratchWord.END)
+PROPERTIES_AT, ENTRIES_AT, ORDER_AT, SCRATCH_WORDS = (
+    int(word) for word in (ScratchWord.PROPERTIES, ScratchWord.ENTRIES, ScratchWord.ORDER, ScratchWord.END)
 )
-USUAL_FLAGS = int(SysFlag.COMPRESSED) | COMPRESSION_MASK
+FAST_FLAGS = int(SysFlag.COMPRESSED) | COMPRESSION_MASK
 BODY_AT = FAMILIES[0].body_at  # with IPv4 hosts
 RECONSUME_AT = store_host_at(0) + 8
 REQUIRED_FIELDS = Field.FLAG + 1
@@ -361,7 +361,7 @@ class Send(NamedTuple):
     now_ns: int
 
 
-class Own(NamedTuple):
+class RecordBody(NamedTuple):
     """What a record does not share with others of its frame: frame[body:body + body_bytes] is its body."""
 
     length: int
@@ -370,7 +370,7 @@ class Own(NamedTuple):
     body_bytes: int
 
 
-class Entered(NamedTuple):
+class RingEntry(NamedTuple):
     """What a send puts: `length` bytes of records in the log, `taken` bytes in the ring from `position` on."""
 
     in_sync: int  # slaves, when it was taken
@@ -385,10 +385,10 @@ class Entered(NamedTuple):
 @kernel
 def _row_of_topic(block: Words, data: Bytes, at: int, count: int) -> int:
     """Return the topic's row in the table, or -1."""
-    rows = block[BlockWord.TOPICS]
-    topics = carray(words_at(block[BlockWord.TOPICS_AT]), (rows * TOPIC_WORDS,))
-    names = carray(bytes_at(block[BlockWord.NAMES_AT]), (block[BlockWord.NAMES_BYTES],))
-    row = seeded_hash(data, at, count, block[BlockWord.SEED]) & (rows - 1)
+    rows = block[SendBlock.TOPICS]
+    topics = carray(words_at(block[SendBlock.TOPICS_AT]), (rows * TOPIC_WORDS,))
+    names = carray(bytes_at(block[SendBlock.NAMES_AT]), (block[SendBlock.NAMES_BYTES],))
+    row = seeded_hash(data, at, count, block[SendBlock.SEED]) & (rows - 1)
     for _ in range(rows):
         begin = row * TOPIC_WORDS
         if topics[begin + TopicWord.NAME_BYTES] == 0:
@@ -426,21 +426,21 @@ def look_at_fields(data: Bytes, header: Words, is_batch: bool) -> int:
     """0, or why the fields of the header leave the fast path, but for topic and queue."""
     for field in range(REQUIRED_FIELDS):
         if header[HeaderWord.FIELDS + field * FIELD_WORDS + 1] <= 0:
-            return Fallback.FIELDS
+            return SendFallback.FIELDS
     if header[HeaderWord.FLAG] != 0 and header[HeaderWord.FLAG] != ONEWAY_FLAG:
-        return Fallback.HEADER
+        return SendFallback.HEADER
     flags = number_at(data, header, Field.SYS_FLAG, 0)
-    if flags < 0 or flags & ~USUAL_FLAGS != 0:
-        return Fallback.FIELDS
+    if flags < 0 or flags & ~FAST_FLAGS != 0:
+        return SendFallback.FIELDS
     times = number_at(data, header, Field.RECONSUME_TIMES, 0)
     most = number_at(data, header, Field.MAX_RECONSUME_TIMES, 0)
     if times < 0 or most == NO_NUMBER or number_at(data, header, Field.DEFAULT_QUEUES, 0) == NO_NUMBER:
-        return Fallback.FIELDS
+        return SendFallback.FIELDS
     if number_at(data, header, Field.FLAG, 0) == NO_NUMBER:
-        return Fallback.FIELDS
+        return SendFallback.FIELDS
     if not _is_bool_or_missing(data, header, Field.UNIT_MODE, False) or _is_true(data, header, Field.BATCH) != is_batch:
-        return Fallback.FIELDS
-    return 0 if is_batch or _is_bool_or_missing(data, header, Field.BATCH, True) else Fallback.FIELDS
+        return SendFallback.FIELDS
+    return 0 if is_batch or _is_bool_or_missing(data, header, Field.BATCH, True) else SendFallback.FIELDS
 
 
 @kernel
@@ -449,14 +449,14 @@ def slot_of(block: Words, data: Bytes, header: Words) -> int:
     place = HeaderWord.FIELDS + Field.TOPIC * FIELD_WORDS
     row = _row_of_topic(block, data, header[place], header[place + 1])
     if row < 0:
-        return Fallback.TOPIC
-    topics = carray(words_at(block[BlockWord.TOPICS_AT]), (block[BlockWord.TOPICS] * TOPIC_WORDS,))
+        return SendFallback.TOPIC
+    topics = carray(words_at(block[SendBlock.TOPICS_AT]), (block[SendBlock.TOPICS] * TOPIC_WORDS,))
     queue_id = number_at(data, header, Field.QUEUE_ID, -1)
     if not 0 <= queue_id < topics[row + TopicWord.QUEUES]:
-        return Fallback.QUEUE
-    slots = carray(words_at(block[BlockWord.SLOTS_AT]), (block[BlockWord.SLOTS],))
+        return SendFallback.QUEUE
+    slots = carray(words_at(block[SendBlock.SLOTS_AT]), (block[SendBlock.SLOTS],))
     slot = slots[topics[row + TopicWord.SLOTS_AT] + queue_id]
-    return slot if slot >= 0 else Fallback.QUEUE
+    return slot if slot >= 0 else SendFallback.QUEUE
 
 
 @bare_kernel
@@ -464,42 +464,42 @@ def has_room(block: Words, state: Words, local: Words, peers: Words, peer_row: i
     """Whether one more may be under way: in all, for its connection, and for the places of those that are."""
     tail = local[LocalWord.TAIL]
     under_way = tail - state[StateWord.ANSWERED]
-    if under_way >= block[BlockWord.PUTS_MAX] or under_way >= block[BlockWord.ROWS]:
+    if under_way >= block[SendBlock.PUTS_MAX] or under_way >= block[SendBlock.ROWS]:
         return False
-    if tail - state[StateWord.KEPT] >= block[BlockWord.DESCRIPTORS]:
+    if tail - state[StateWord.KEPT] >= block[SendBlock.DESCRIPTORS]:
         return False
-    if peers[peer_row + PeerWord.PUTS] >= block[BlockWord.PEER_PUTS_MAX]:
+    if peers[peer_row + PeerWord.PUTS] >= block[SendBlock.PEER_PUTS_MAX]:
         return False
-    if peers[peer_row + PeerWord.BYTES] + count > block[BlockWord.PEER_BYTES_MAX]:
+    if peers[peer_row + PeerWord.BYTES] + count > block[SendBlock.PEER_BYTES_MAX]:
         return False
-    return state[StateWord.BYTES] + count <= block[BlockWord.BYTES_MAX]
+    return state[StateWord.BYTES] + count <= block[SendBlock.BYTES_MAX]
 
 
 @kernel
 def place_for(block: Words, peers: Words, peer_row: int, waits: int, in_sync: int, length: int, taken: int) -> int:
     """Return where in the ring so many bytes go, which make `length` in the log; or why they leave the fast path."""
-    if waits and in_sync < block[BlockWord.IN_SYNC_MIN]:
-        return Fallback.NOW
-    state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
-    local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
+    if waits and in_sync < block[SendBlock.IN_SYNC_MIN]:
+        return SendFallback.NOT_ACCEPTING
+    state = carray(words_at(block[SendBlock.STATE_AT]), (STATE_WORDS,))
+    local = carray(words_at(block[SendBlock.LOCAL_AT]), (LOCAL_WORDS,))
     if not has_room(block, state, local, peers, peer_row, length):
-        return Fallback.ROOM
-    control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))
-    words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
-    size = block[BlockWord.DATA_BYTES]
+        return SendFallback.ROOM
+    control = carray(words_at(block[SendBlock.CONTROL_AT]), (WORDS_PER_RING,))
+    words = carray(words_at(block[SendBlock.DESCRIPTORS_AT]), (block[SendBlock.DESCRIPTORS] * DESCRIPTOR_WORDS,))
+    size = block[SendBlock.DATA_BYTES]
     position = room_at(control, words, size, local[LocalWord.TAIL], local[LocalWord.POSITION], taken)
-    return position if position >= 0 else Fallback.ROOM
+    return position if position >= 0 else SendFallback.ROOM
 
 
 @bare_kernel
-def write_record(data: Bytes, at: int, own: Own, send: Send, header: Words) -> int:
+def write_record(data: Bytes, at: int, record: RecordBody, send: Send, header: Words) -> int:
     """Write all of a record to data[at:] except its properties; return where these go."""
     frame, peers, peer_row = send.frame, send.peers, send.peer_row
     born = HeaderWord.FIELDS + Field.BORN_MS * FIELD_WORDS
     born_ms = whole_number(frame, header[born], header[born + 1], LONG_DIGITS)
-    after = write_body(data, at, own.length, send.template, Span(frame, own.body, own.body_bytes), born_ms)
+    after = write_body(data, at, record.length, send.template, Span(frame, record.body, record.body_bytes), born_ms)
     store_be32(data, at + QUEUE_ID_AT, number_at(frame, header, Field.QUEUE_ID, 0))
-    store_be32(data, at + FLAG_AT, own.flag)
+    store_be32(data, at + FLAG_AT, record.flag)
     store_be32(data, at + SYS_FLAG_AT, number_at(frame, header, Field.SYS_FLAG, 0))
     store_be32(data, at + BORN_HOST_AT, peers[peer_row + PeerWord.ADDRESS])
     store_be32(data, at + BORN_HOST_AT + 4, peers[peer_row + PeerWord.PORT])
@@ -511,47 +511,47 @@ def write_record(data: Bytes, at: int, own: Own, send: Send, header: Words) -> i
 
 
 @kernel
-def _note_put(block: Words, number: int, waits: int, header: Words, send: Send, entered: Entered) -> None:
+def _note_put(block: Words, number: int, waits: int, header: Words, send: Send, entry: RingEntry) -> None:
     """Fill the rows of what is published next."""
-    peers, peer_row, length = send.peers, send.peer_row, entered.length
-    rows = block[BlockWord.ROWS]
-    table = carray(words_at(block[BlockWord.TABLE_AT]), (rows * SENT_WORDS,))
-    state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
-    note_sent(table, state, number, length, waits, entered.in_sync, send.now_ns)
+    peers, peer_row, length = send.peers, send.peer_row, entry.length
+    rows = block[SendBlock.ROWS]
+    table = carray(words_at(block[SendBlock.TABLE_AT]), (rows * SENT_WORDS,))
+    state = carray(words_at(block[SendBlock.STATE_AT]), (STATE_WORDS,))
+    note_sent(table, state, number, length, waits, entry.in_sync, send.now_ns)
     at = number % rows * ASKED_WORDS
-    asked = carray(words_at(block[BlockWord.ASKED_AT]), (rows * ASKED_WORDS,))
+    asked = carray(words_at(block[SendBlock.ASKED_AT]), (rows * ASKED_WORDS,))
     asked[at + AskedWord.NUMBER], asked[at + AskedWord.OPAQUE] = number, header[HeaderWord.OPAQUE]
     asked[at + AskedWord.PEER], asked[at + AskedWord.PEER_NUMBER] = peer_row, peers[peer_row + PeerWord.NUMBER]
-    asked[at + AskedWord.FORM] = entered.form if header[HeaderWord.FLAG] == 0 else AnswerForm.NONE
+    asked[at + AskedWord.FORM] = entry.form if header[HeaderWord.FLAG] == 0 else AnswerForm.NONE
     asked[at + AskedWord.QUEUE_ID] = number_at(send.frame, header, Field.QUEUE_ID, 0)
-    asked[at + AskedWord.BYTES], asked[at + AskedWord.RECORDS] = length, entered.records
+    asked[at + AskedWord.BYTES], asked[at + AskedWord.RECORDS] = length, entry.records
     asked[at + AskedWord.UNIQUE_BYTES] = 0
     peers[peer_row + PeerWord.PUTS] += 1
     peers[peer_row + PeerWord.BYTES] += length
-    block[BlockWord.UNDER_WAY] += 1
-    block[BlockWord.BYTES_UNDER_WAY] += length
+    block[SendBlock.UNDER_WAY] += 1
+    block[SendBlock.BYTES_UNDER_WAY] += length
 
 
 @kernel
 def _keep_unique(block: Words, number: int, text: Bytes, at: int, count: int) -> None:
     """The message's unique key, of which 5.x makes the answer's transactionId."""
-    rows = block[BlockWord.ROWS]
-    asked = carray(words_at(block[BlockWord.ASKED_AT]), (rows * ASKED_WORDS,))
+    rows = block[SendBlock.ROWS]
+    asked = carray(words_at(block[SendBlock.ASKED_AT]), (rows * ASKED_WORDS,))
     asked[number % rows * ASKED_WORDS + AskedWord.UNIQUE_BYTES] = count
-    keys = carray(bytes_at(block[BlockWord.UNIQUE_AT]), (rows * UNIQUE_KEY_BYTES,))
+    keys = carray(bytes_at(block[SendBlock.UNIQUE_AT]), (rows * UNIQUE_KEY_BYTES,))
     copy_bytes(keys, number % rows * UNIQUE_KEY_BYTES, text, at, count)
 
 
 @kernel
-def enter(block: Words, said: Words, header: Words, send: Send, entered: Entered) -> None:
+def add_to_ring(block: Words, properties: Words, header: Words, send: Send, entry: RingEntry) -> None:
     """Describe what was written where `place_for` said, as the next in the ring."""
-    local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
-    words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
-    text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))
-    number, position, taken = local[LocalWord.TAIL], entered.position, entered.taken
-    _note_put(block, number, said[SaidWord.WAITS], header, send, entered)
-    _keep_unique(block, number, text, said[SaidWord.UNIQUE_AT], said[SaidWord.UNIQUE_BYTES])
-    describe(words, number, position, taken, entered.slot)
+    local = carray(words_at(block[SendBlock.LOCAL_AT]), (LOCAL_WORDS,))
+    words = carray(words_at(block[SendBlock.DESCRIPTORS_AT]), (block[SendBlock.DESCRIPTORS] * DESCRIPTOR_WORDS,))
+    text = carray(bytes_at(block[SendBlock.TEXT_AT]), (TEXT_BYTES,))
+    number, position, taken = local[LocalWord.TAIL], entry.position, entry.taken
+    _note_put(block, number, properties[PropertiesWord.WAITS], header, send, entry)
+    _keep_unique(block, number, text, properties[PropertiesWord.UNIQUE_AT], properties[PropertiesWord.UNIQUE_BYTES])
+    describe(words, number, position, taken, entry.slot)
     local[LocalWord.POSITION], local[LocalWord.TAIL] = position + taken, number + 1
 
 
@@ -598,17 +598,17 @@ def _measure(frame: Bytes, at: int, end: int, lengths: Words, first: int, fixed:
 def _write_records(block: Words, data: Bytes, to: int, send: Send, lengths: Words, first: int) -> None:
     """The records one behind the other to data[to:]."""
     frame, at, end = send.frame, send.body, send.end
-    scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
-    header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]
-    rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
-    text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))
-    own_text = carray(bytes_at(block[BlockWord.OWN_TEXT_AT]), (block[BlockWord.OWN_TEXT_BYTES],))
-    shared, shared_at = said[SaidWord.OUT_BYTES], np.int64(-1)
+    scratch = carray(words_at(block[SendBlock.SCRATCH_AT]), (SCRATCH_WORDS,))
+    header, properties = scratch[:HEADER_WORDS], scratch[PROPERTIES_AT:ENTRIES_AT]
+    rules = carray(words_at(block[SendBlock.RULES_AT]), (RULES_WORDS,))
+    text = carray(bytes_at(block[SendBlock.TEXT_AT]), (TEXT_BYTES,))
+    own_text = carray(bytes_at(block[SendBlock.OWN_TEXT_AT]), (block[SendBlock.OWN_TEXT_BYTES],))
+    shared, shared_at = properties[PropertiesWord.OUT_BYTES], np.int64(-1)
     while at < end:
         flag, body_bytes = load_be32(frame, at + ITEM_FLAG_AT), load_be32(frame, at + ITEM_BODY_AT)
         at += ITEM_HEAD_BYTES
         length = lengths[first]
-        after = write_record(data, to, Own(length, flag, at, body_bytes), send, header)
+        after = write_record(data, to, RecordBody(length, flag, at, body_bytes), send, header)
         at += body_bytes
         own = load_be16(frame, at)
         at += 2
@@ -622,7 +622,7 @@ def _write_records(block: Words, data: Bytes, to: int, send: Send, lengths: Word
         if shared_at < 0:
             shared_at = after
             entries, order = scratch[ENTRIES_AT:ORDER_AT], scratch[ORDER_AT:]
-            write_properties(data, after, text, own_text, entries, said, rules, order)
+            write_properties(data, after, text, own_text, entries, properties, rules, order)
         else:
             copy_bytes(data, after, data, shared_at, shared)
         at, to, first = at + own, to + length, first + 1
@@ -645,39 +645,39 @@ def _write_head(data: Bytes, at: int, records: int, length: int, bytes_max: int)
 def put_batch(block: Words, send: Send, slot: int) -> int:
     """The messages in a frame's body into the ring; 0, or why they leave the fast path."""
     body, end, peers, peer_row = send.body, send.end, send.peers, send.peer_row
-    scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
-    header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]
-    rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
-    local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
-    lengths = carray(words_at(block[BlockWord.LENGTHS_AT]), (block[BlockWord.ROWS] * RECORDS_MAX,))
-    number, shared, most = local[LocalWord.TAIL], said[SaidWord.OUT_BYTES], rules[RulesWord.BODY_BYTES_MAX]
+    scratch = carray(words_at(block[SendBlock.SCRATCH_AT]), (SCRATCH_WORDS,))
+    header, properties = scratch[:HEADER_WORDS], scratch[PROPERTIES_AT:ENTRIES_AT]
+    rules = carray(words_at(block[SendBlock.RULES_AT]), (RULES_WORDS,))
+    local = carray(words_at(block[SendBlock.LOCAL_AT]), (LOCAL_WORDS,))
+    lengths = carray(words_at(block[SendBlock.LENGTHS_AT]), (block[SendBlock.ROWS] * RECORDS_MAX,))
+    number, shared, most = local[LocalWord.TAIL], properties[PropertiesWord.OUT_BYTES], rules[RulesWord.BODY_BYTES_MAX]
     if end - body > most or shared > MAX_PROPERTIES_BYTES:
-        return Fallback.SIZE
-    state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
+        return SendFallback.SIZE
+    state = carray(words_at(block[SendBlock.STATE_AT]), (STATE_WORDS,))
     if not has_room(block, state, local, peers, peer_row, end - body):  # the row of `number` may be another's still
-        return Fallback.ROOM
-    first = number % block[BlockWord.ROWS] * RECORDS_MAX
+        return SendFallback.ROOM
+    first = number % block[SendBlock.ROWS] * RECORDS_MAX
     fixed = BODY_AT + 1 + header[HeaderWord.FIELDS + Field.TOPIC * FIELD_WORDS + 1] + 2
     records, length = _measure(send.frame, body, end, lengths, first, fixed, shared), np.int64(0)
     for k in range(records):
         length += lengths[first + k]
-    if records < 2 or length + PAYLOAD_HEAD_BYTES > block[BlockWord.RECORD_BYTES_MAX]:
-        return Fallback.SIZE
-    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
-    in_sync = load_acquire(counters, block[BlockWord.IN_SYNC_SLAVES])
+    if records < 2 or length + PAYLOAD_HEAD_BYTES > block[SendBlock.RECORD_BYTES_MAX]:
+        return SendFallback.SIZE
+    counters = carray(words_at(block[SendBlock.COUNTERS_AT]), (block[SendBlock.COUNTERS],))
+    in_sync = load_acquire(counters, block[SendBlock.IN_SYNC_SLAVES])
     taken = PAYLOAD_HEAD_BYTES + length
-    position = place_for(block, peers, peer_row, said[SaidWord.WAITS], in_sync, length, taken)
+    position = place_for(block, peers, peer_row, properties[PropertiesWord.WAITS], in_sync, length, taken)
     if position < 0:
         return position
-    data = carray(bytes_at(block[BlockWord.DATA_AT]), (block[BlockWord.DATA_BYTES],))
+    data = carray(bytes_at(block[SendBlock.DATA_AT]), (block[SendBlock.DATA_BYTES],))
     to = position % data.size
     _write_head(data, to, records, length, most + MAX_RECORD_OVERHEAD_BYTES)
     _write_records(block, data, to + PAYLOAD_HEAD_BYTES, send, lengths, first)
     form = AnswerForm.JSON if send.is_json else AnswerForm.ROCKETMQ
-    if said[SaidWord.UNIQUE_BYTES] == 0:
+    if properties[PropertiesWord.UNIQUE_BYTES] == 0:
         form = AnswerForm.KEYLESS_JSON if send.is_json else AnswerForm.KEYLESS_ROCKETMQ
-    entered = Entered(in_sync, form, records, int(length), position, int(taken), slot | COMPOSED)
-    enter(block, said, header, send, entered)
+    entry = RingEntry(in_sync, form, records, int(length), position, int(taken), slot | COMPOSED)
+    add_to_ring(block, properties, header, send, entry)
     return 0
 
 
@@ -689,14 +689,14 @@ HEADER_MASK = 0xFFFFFF
 @kernel
 def _properties(block: Words, header: Words, scratch: Words, text: Bytes, is_batch: bool) -> bool:
     """Read the properties into the scratch; False where they leave the fast path."""
-    rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
-    entries, state = scratch[ENTRIES_AT:ORDER_AT], scratch[SAID_AT:ENTRIES_AT]
+    rules = carray(words_at(block[SendBlock.RULES_AT]), (RULES_WORDS,))
+    entries, properties = scratch[ENTRIES_AT:ORDER_AT], scratch[PROPERTIES_AT:ENTRIES_AT]
     count = header[HeaderWord.TEXT_BYTES]
-    if not read_properties(text, count, entries, state):
+    if not read_properties(text, count, entries, properties):
         return False
-    if rules[RulesWord.NEEDS_UNIQUE_KEY] and state[SaidWord.UNIQUE_BYTES] == 0 and not is_batch:
+    if rules[RulesWord.NEEDS_UNIQUE_KEY] and properties[PropertiesWord.UNIQUE_BYTES] == 0 and not is_batch:
         return False
-    return order_properties(entries, state, rules, scratch[ORDER_AT:], is_batch)
+    return order_properties(entries, properties, rules, scratch[ORDER_AT:], is_batch)
 
 
 @kernel
@@ -706,9 +706,9 @@ def _put(block: Words, frame: Bytes, at: int, end: int, peers: Words, peer_row: 
     kind, header_at = word >> 24, at + LENGTH_BYTES
     body = header_at + (word & HEADER_MASK)
     if (kind != Serialize.JSON and kind != Serialize.ROCKETMQ) or body > end:
-        return Fallback.HEADER
-    scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
-    text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))
+        return SendFallback.HEADER
+    scratch = carray(words_at(block[SendBlock.SCRATCH_AT]), (SCRATCH_WORDS,))
+    text = carray(bytes_at(block[SendBlock.TEXT_AT]), (TEXT_BYTES,))
     header = scratch[:HEADER_WORDS]
     reason = read_header(frame, header_at, body, kind == Serialize.JSON, header, text)
     if reason != 0:
@@ -719,13 +719,13 @@ def _put(block: Words, frame: Bytes, at: int, end: int, peers: Words, peer_row: 
         return reason
     born = HeaderWord.FIELDS + Field.BORN_MS * FIELD_WORDS
     if whole_number(frame, header[born], header[born + 1], LONG_DIGITS) < 0:
-        return Fallback.FIELDS
+        return SendFallback.FIELDS
     slot = slot_of(block, frame, header)
     if slot < 0:
         return slot
     if not _properties(block, header, scratch, text, is_batch):
-        return Fallback.PROPERTIES
-    template = Template(carray(bytes_at(block[BlockWord.TEMPLATE_AT]), (BODY_AT,)), BODY_AT, 0)
+        return SendFallback.PROPERTIES
+    template = Template(carray(bytes_at(block[SendBlock.TEMPLATE_AT]), (BODY_AT,)), BODY_AT, 0)
     send = Send(frame, body, end, kind == Serialize.JSON, template, peers, peer_row, now_ns)
     return put_batch(block, send, slot) if is_batch else put_single(block, send, slot)
 
@@ -733,33 +733,33 @@ def _put(block: Words, frame: Bytes, at: int, end: int, peers: Words, peer_row: 
 @kernel
 def put_single(block: Words, send: Send, slot: int) -> int:
     """Write a checked send into the ring; it is the writer's once the tail has passed it."""
-    scratch = carray(words_at(block[BlockWord.SCRATCH_AT]), (SCRATCH_WORDS,))
-    header, said = scratch[:HEADER_WORDS], scratch[SAID_AT:ENTRIES_AT]
-    rules = carray(words_at(block[BlockWord.RULES_AT]), (RULES_WORDS,))
+    scratch = carray(words_at(block[SendBlock.SCRATCH_AT]), (SCRATCH_WORDS,))
+    header, properties = scratch[:HEADER_WORDS], scratch[PROPERTIES_AT:ENTRIES_AT]
+    rules = carray(words_at(block[SendBlock.RULES_AT]), (RULES_WORDS,))
     topic_bytes = header[HeaderWord.FIELDS + Field.TOPIC * FIELD_WORDS + 1]
     body_bytes = send.end - send.body
-    length = BODY_AT + body_bytes + 1 + topic_bytes + 2 + said[SaidWord.OUT_BYTES]
-    if not 0 < body_bytes <= rules[RulesWord.BODY_BYTES_MAX] or said[SaidWord.OUT_BYTES] >= TEXT_BYTES:
-        return Fallback.SIZE
-    if length > block[BlockWord.RECORD_BYTES_MAX]:
-        return Fallback.SIZE
-    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
-    in_sync = load_acquire(counters, block[BlockWord.IN_SYNC_SLAVES])
-    position = place_for(block, send.peers, send.peer_row, said[SaidWord.WAITS], in_sync, length, length)
+    length = BODY_AT + body_bytes + 1 + topic_bytes + 2 + properties[PropertiesWord.OUT_BYTES]
+    if not 0 < body_bytes <= rules[RulesWord.BODY_BYTES_MAX] or properties[PropertiesWord.OUT_BYTES] >= TEXT_BYTES:
+        return SendFallback.SIZE
+    if length > block[SendBlock.RECORD_BYTES_MAX]:
+        return SendFallback.SIZE
+    counters = carray(words_at(block[SendBlock.COUNTERS_AT]), (block[SendBlock.COUNTERS],))
+    in_sync = load_acquire(counters, block[SendBlock.IN_SYNC_SLAVES])
+    position = place_for(block, send.peers, send.peer_row, properties[PropertiesWord.WAITS], in_sync, length, length)
     if position < 0:
         return position
-    data = carray(bytes_at(block[BlockWord.DATA_AT]), (block[BlockWord.DATA_BYTES],))
+    data = carray(bytes_at(block[SendBlock.DATA_AT]), (block[SendBlock.DATA_BYTES],))
     to = position % data.size
-    own = Own(length, number_at(send.frame, header, Field.FLAG, 0), send.body, body_bytes)
-    after = write_record(data, to, own, send, header)
+    record = RecordBody(length, number_at(send.frame, header, Field.FLAG, 0), send.body, body_bytes)
+    after = write_record(data, to, record, send, header)
     flip_magic(data, to)
-    store_be16(data, after, said[SaidWord.OUT_BYTES])
-    text = carray(bytes_at(block[BlockWord.TEXT_AT]), (TEXT_BYTES,))
-    own_text = carray(bytes_at(block[BlockWord.OWN_TEXT_AT]), (block[BlockWord.OWN_TEXT_BYTES],))
+    store_be16(data, after, properties[PropertiesWord.OUT_BYTES])
+    text = carray(bytes_at(block[SendBlock.TEXT_AT]), (TEXT_BYTES,))
+    own_text = carray(bytes_at(block[SendBlock.OWN_TEXT_AT]), (block[SendBlock.OWN_TEXT_BYTES],))
     entries, order = scratch[ENTRIES_AT:ORDER_AT], scratch[ORDER_AT:]
-    write_properties(data, after + 2, text, own_text, entries, said, rules, order)
+    write_properties(data, after + 2, text, own_text, entries, properties, rules, order)
     form = AnswerForm.JSON if send.is_json else AnswerForm.ROCKETMQ
-    enter(block, said, header, send, Entered(in_sync, form, 1, length, position, length, slot))
+    add_to_ring(block, properties, header, send, RingEntry(in_sync, form, 1, length, position, length, slot))
     return 0
 
 
@@ -768,41 +768,41 @@ def take_sends(block: Words, at: int, end: int, peer_slot: int) -> int:
     """Put the fast sends among the frames in the receive buffer from `at` to `end`, up to the first frame that is not
     fast or not whole: where it begins. block[REASON] says why, block[TAKEN] how many were put.
     """
-    block[BlockWord.TAKEN], block[BlockWord.REASON] = 0, 0
-    frame = carray(bytes_at(block[BlockWord.BUFFER_AT]), (block[BlockWord.BUFFER_BYTES],))
-    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
-    peers = carray(words_at(block[BlockWord.PEERS_AT]), (block[BlockWord.PEERS] * PEER_WORDS,))
-    if not 0 <= at <= end <= frame.size or not 0 <= peer_slot < block[BlockWord.PEERS]:
-        block[BlockWord.REASON] = Fallback.NOW
+    block[SendBlock.TAKEN], block[SendBlock.REASON] = 0, 0
+    frame = carray(bytes_at(block[SendBlock.BUFFER_AT]), (block[SendBlock.BUFFER_BYTES],))
+    counters = carray(words_at(block[SendBlock.COUNTERS_AT]), (block[SendBlock.COUNTERS],))
+    peers = carray(words_at(block[SendBlock.PEERS_AT]), (block[SendBlock.PEERS] * PEER_WORDS,))
+    if not 0 <= at <= end <= frame.size or not 0 <= peer_slot < block[SendBlock.PEERS]:
+        block[SendBlock.REASON] = SendFallback.NOT_ACCEPTING
         return at
-    is_open = block[BlockWord.IS_OPEN] != 0
-    is_open &= counters[block[BlockWord.BROKER_STATE]] == BrokerState.RUNNING
-    is_open &= counters[block[BlockWord.DISK_STATE]] < DiskState.READ_ONLY
-    local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
+    is_open = block[SendBlock.IS_OPEN] != 0
+    is_open &= counters[block[SendBlock.BROKER_STATE]] == BrokerState.RUNNING
+    is_open &= counters[block[SendBlock.DISK_STATE]] < DiskState.READ_ONLY
+    local = carray(words_at(block[SendBlock.LOCAL_AT]), (LOCAL_WORDS,))
     peer_row, now_ns, taken, position = peer_slot * PEER_WORDS, monotonic_ns(), 0, local[LocalWord.POSITION]
-    is_open &= peers[peer_row + PeerWord.IS_USUAL] != 0
+    is_open &= peers[peer_row + PeerWord.IS_FAST] != 0
     while end - at >= 2 * LENGTH_BYTES:
         length = load_be32(frame, at)
         if not LENGTH_BYTES <= length <= FRAME_BYTES_MAX:
-            block[BlockWord.REASON] = Fallback.HEADER
+            block[SendBlock.REASON] = SendFallback.HEADER
             break
         if length > end - at - LENGTH_BYTES:
             break
-        reason = np.int64(Fallback.NOW)
+        reason = np.int64(SendFallback.NOT_ACCEPTING)
         if is_open:
             reason = _put(block, frame, at + LENGTH_BYTES, at + LENGTH_BYTES + length, peers, peer_row, now_ns)
         if reason != 0:
-            block[BlockWord.REASON] = reason
+            block[SendBlock.REASON] = reason
             break
         taken += 1
         at += LENGTH_BYTES + length
     if taken:
-        control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))
+        control = carray(words_at(block[SendBlock.CONTROL_AT]), (WORDS_PER_RING,))
         # One store for all frames, after their records, descriptors and rows: what the tail has passed is the writer's.
         store_release(control, ControlWord.TAIL, local[LocalWord.TAIL])
-        block[BlockWord.UNRUNG] += local[LocalWord.POSITION] - position
-        if block[BlockWord.UNRUNG] >= block[BlockWord.RINGS_FROM]:
-            ring(counters, block[BlockWord.BELL])
-            block[BlockWord.UNRUNG] = 0
-        block[BlockWord.TAKEN] = taken
+        block[SendBlock.UNRUNG] += local[LocalWord.POSITION] - position
+        if block[SendBlock.UNRUNG] >= block[SendBlock.RINGS_FROM]:
+            ring(counters, block[SendBlock.BELL])
+            block[SendBlock.UNRUNG] = 0
+        block[SendBlock.TAKEN] = taken
     return at

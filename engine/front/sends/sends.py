@@ -91,7 +91,7 @@ class Sends:
         is_at_rest = self.processor.is_at_rest and self._ends.is_at_rest and not self.processor.context.moved
         return NEVER_MS if is_at_rest else 0
 
-    def left(self, _peer: Peer) -> None:
+    def peer_gone(self, _peer: Peer) -> None:
         """A connection is gone; its tasks end as they come to it."""
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class OfConnection:
     bytes: int = 0
 
 
-class Most(NamedTuple):
+class HoldLimits(NamedTuple):
     """The bounds of what may be held."""
 
     pulls: int
@@ -57,8 +57,8 @@ class Most(NamedTuple):
 class HoldList:
     """Pulls that one front holds."""
 
-    def __init__(self, most: Most, *, sweep_ms: int = SWEEP_MS, now_ms: int = 0) -> None:
-        self._most, self._sweep_ms = most, sweep_ms
+    def __init__(self, limits: HoldLimits, *, sweep_ms: int = SWEEP_MS, now_ms: int = 0) -> None:
+        self._limits, self._sweep_ms = limits, sweep_ms
         self._queues: dict[Queue, list[HeldPull]] = {}
         self._of_connection: dict[int, OfConnection] = {}  # by number
         self._sweep_at_ms = now_ms + sweep_ms
@@ -67,12 +67,12 @@ class HoldList:
 
     def hold(self, pull: HeldPull) -> bool:
         """Keep a pull; False where it is too much, in all or of its connection."""
-        most, own = self._most, self._of_connection.get(pull.connection)
-        if self.count >= most.pulls or self.bytes + pull.size > most.bytes or pull.size > most.bytes_of_one:
+        limits, own = self._limits, self._of_connection.get(pull.connection)
+        if self.count >= limits.pulls or self.bytes + pull.size > limits.bytes or pull.size > limits.bytes_of_one:
             return False
         if own is None:
             own = self._of_connection[pull.connection] = OfConnection()
-        elif len(own.pulls) >= most.pulls_of_one or own.bytes + pull.size > most.bytes_of_one:
+        elif len(own.pulls) >= limits.pulls_of_one or own.bytes + pull.size > limits.bytes_of_one:
             return False
         self._queues.setdefault(pull.queue, []).append(pull)
         own.pulls[id(pull)] = pull
@@ -124,7 +124,7 @@ class HoldList:
         """Return when `due` must be called next; 0 while it has more to say."""
         return self._sweep_at_ms if self._to_sweep is None else 0
 
-    def left(self, connection: int) -> None:
+    def peer_gone(self, connection: int) -> None:
         """A connection is gone, and its pulls with it."""
         own = self._of_connection.get(connection)
         for queue in {pull.queue for pull in own.pulls.values()} if own is not None else ():

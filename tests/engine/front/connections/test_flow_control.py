@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine.front.connections.near_wait import NearWait
-from engine.front.frames.send_words import BlockWord
+from engine.front.frames.send_words import SendBlock
 from engine.front.front import Front
 from engine.front.sends import puts
 from engine.front.sends.compiled_sends import ALONE_FROM
@@ -194,7 +194,7 @@ def test_the_writer_is_rung_for_when_what_came_is_read_if_not_before(region_dir:
         sends = sends_of(bed.front)
         bed.counters.region.words[bell.index + Followed.WAITERS] = 1
         for n in range(3):
-            sends.processor.compiled.kernels.block[BlockWord.RINGS_FROM], before = rings_from, bell.read()
+            sends.processor.compiled.kernels.block[SendBlock.RINGS_FROM], before = rings_from, bell.read()
             client.send(send(n))
             await_that(lambda n=n: bed.under_way == n + 1, "it is under way")  # type: ignore[misc]
             await_that(lambda before=before: bell.read() == before + 1, "the writer is rung for")  # type: ignore[misc]

@@ -90,7 +90,7 @@ class Front:
 
     def wake(self) -> None:
         """Held pulls are looked at."""
-        self.pulls._held.look()
+        self.pulls._held.wake_moved()
         while self.pulls._held.notified._notified:
             self.pulls._held.notified.go_on()
 

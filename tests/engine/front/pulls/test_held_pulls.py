@@ -188,7 +188,7 @@ def test_more_of_a_kind_than_compiled_code_holds_are_held_by_python(bed: Bed) ->
     for number in range(OF_A_KIND_MAX + 3):
         assert bed.both(asked(number, queueOffset=400)) == (b"", b"")
     assert (bed.compiled.pulls.compiled.held, bed.compiled.pulls._held._held.count) == (OF_A_KIND_MAX, 3)
-    bed.compiled.pulls.left(cast(Peer, bed.compiled.peer))
+    bed.compiled.pulls.peer_gone(cast(Peer, bed.compiled.peer))
     assert bed.compiled.held == 0
     assert bed.compiled.compiled(asked(queueOffset=400))
     assert bed.compiled.pulls.compiled.held == 1
@@ -233,7 +233,7 @@ def test_queues_that_are_not_there_are_looked_for_only_when_one_is_new(bed: Bed)
 
 def test_a_client_that_leaves_takes_its_held_pulls_along(bed: Bed) -> None:
     hold_one(bed)
-    bed.compiled.pulls.left(cast(Peer, bed.compiled.peer))
+    bed.compiled.pulls.peer_gone(cast(Peer, bed.compiled.peer))
     assert bed.compiled.held == 0
     bed.log.append(TOPIC, b"what comes", queue_id=0)
     bed.dispatch()

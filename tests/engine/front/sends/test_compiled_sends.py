@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from engine.front.frames.answer_forms import forms_of
-from engine.front.frames.send_words import AskedWord, BlockWord, Fallback, Hole
-from engine.front.sends.compiled_sends import Limits, SendKernels, UnderWay
+from engine.front.frames.send_words import AskedWord, Hole, SendBlock, SendFallback
+from engine.front.sends.compiled_sends import SendKernels, SendLimits, UnderWay
 from engine.producer.pipeline_kernel import DONE_WORDS, SENT_WORDS, StateWord
 from engine.protocol.ha.policy import PutPolicy
 from engine.protocol.remoting.answers import Answerer, Refused
@@ -66,7 +66,7 @@ VALUES = ("v", "true", "false", "7", "a b", 'with "quotes" and \\', "ümläut", 
 class Bed:
     """A ring without a writer, and the compiled sends above it."""
 
-    def __init__(self, directory: Path, compat: str, *, limits: Limits | None = None) -> None:
+    def __init__(self, directory: Path, compat: str, *, limits: SendLimits | None = None) -> None:
         self.facts = Facts(policy=POLICIES[compat], store_host=STORE, cluster_name="C1", region_id="R1")
         self.counters = BrokerCounters.create(directory / "counters")
         waiting.publish(self.counters.broker_state, BrokerState.RUNNING)
@@ -90,13 +90,13 @@ class Bed:
             self.counters,
             self.outlet,
             under_way,
-            limits or Limits(ROWS, 1 << 20, ROWS, 1 << 20, 1 << 19),
+            limits or SendLimits(ROWS, 1 << 20, ROWS, 1 << 20, 1 << 19),
             self.buffer,
             self.forms,
         )
         for queue_id in range(QUEUES):
             self.sends.topics.learn(TOPIC, QUEUES, queue_id, SLOT + queue_id)
-        self.slot = self.sends.enter(1, PEER)
+        self.slot = self.sends.add_connection(1, PEER)
 
     def drain(self) -> None:
         """As if all had been answered."""
@@ -104,8 +104,8 @@ class Bed:
         self.state[StateWord.KEPT] = self.state[StateWord.ANSWERED] = tail
         self.state[StateWord.BYTES] = self.state[StateWord.DONE] = 0
         self.control[8] = tail
-        self.sends.leave(self.slot)
-        self.slot = self.sends.enter(1, PEER)
+        self.sends.remove_connection(self.slot)
+        self.slot = self.sends.add_connection(1, PEER)
 
     def take(self, content: bytes) -> int:
         """The frames' bytes into the buffer, and taken; up to where."""
@@ -321,9 +321,13 @@ def test_answers_are_those_of_python(bed: Bed) -> None:
             }  # fmt: skip
             expected_bytes += encode(make(request, 0, values))
     bed.control[ControlWord.HEAD] = ROWS
-    assert not bed.sends.look()
+    assert not bed.sends.note_done()
     assert list(bed.sends.answers()) == [(bed.slot, expected_bytes)]
-    assert (bed.sends.left, bed.sends.block[BlockWord.UNDER_WAY], bed.sends.block[BlockWord.STORED]) == (0, 0, ROWS)
+    assert (
+        bed.sends.rows_for_python,
+        bed.sends.block[SendBlock.UNDER_WAY],
+        bed.sends.block[SendBlock.STORED],
+    ) == (0, 0, ROWS)
 
 
 def test_refused_and_foreign_records_are_left_to_python(bed: Bed) -> None:
@@ -333,11 +337,11 @@ def test_refused_and_foreign_records_are_left_to_python(bed: Bed) -> None:
     assert bed.take(frame * 3) == len(frame) * 3
     bed.words[Descriptor.PHYSICAL_OFFSET] = -5
     bed.sends.asked[len(AskedWord) + AskedWord.NUMBER] = -1
-    bed.sends.leave(bed.slot)
+    bed.sends.remove_connection(bed.slot)
     bed.control[ControlWord.HEAD] = 3
-    bed.sends.look()
+    bed.sends.note_done()
     assert list(bed.sends.answers()) == []
-    assert (bed.sends.left, bed.sends.block[BlockWord.STORED]) == (2, 1)
+    assert (bed.sends.rows_for_python, bed.sends.block[SendBlock.STORED]) == (2, 1)
 
 
 def test_more_than_may_be_under_way_is_left_to_python(tmp_path: Path) -> None:
@@ -346,18 +350,18 @@ def test_more_than_may_be_under_way_is_left_to_python(tmp_path: Path) -> None:
     frame = frame_of(seed, PLAIN, bytes(100))
     for number, limits in enumerate(
         (
-            Limits(3, 1 << 20, ROWS, 1 << 20, 1 << 19),
-            Limits(ROWS, 1000, ROWS, 1 << 20, 1 << 19),
-            Limits(ROWS, 1 << 20, 3, 1 << 20, 1 << 19),
-            Limits(ROWS, 1 << 20, ROWS, 1000, 1 << 19),
+            SendLimits(3, 1 << 20, ROWS, 1 << 20, 1 << 19),
+            SendLimits(ROWS, 1000, ROWS, 1 << 20, 1 << 19),
+            SendLimits(ROWS, 1 << 20, 3, 1 << 20, 1 << 19),
+            SendLimits(ROWS, 1 << 20, ROWS, 1000, 1 << 19),
         )
     ):
         (tmp_path / str(number)).mkdir()
         bed = Bed(tmp_path / str(number), "5", limits=limits)
         assert bed.take(frame * 10) == 3 * len(frame)
-        assert (bed.sends.reason, bed.sends.taken) == (Fallback.ROOM, 3)
-        bed.sends.block[BlockWord.IS_OPEN] = 0
-        assert (bed.take(frame), bed.sends.reason) == (0, Fallback.NOW)
+        assert (bed.sends.reason, bed.sends.taken) == (SendFallback.ROOM, 3)
+        bed.sends.block[SendBlock.IS_OPEN] = 0
+        assert (bed.take(frame), bed.sends.reason) == (0, SendFallback.NOT_ACCEPTING)
 
 
 def test_the_writer_is_rung_for_at_once_or_when_there_is_much(bed: Bed) -> None:
@@ -366,15 +370,15 @@ def test_the_writer_is_rung_for_at_once_or_when_there_is_much(bed: Bed) -> None:
     bell, words, block = bed.counters.writer_bell, bed.counters.region.words, bed.sends.block
     words[bell.index + Followed.WAITERS] = 1
     bed.take(frame)
-    assert (bell.read(), block[BlockWord.UNRUNG]) == (1, 0)
+    assert (bell.read(), block[SendBlock.UNRUNG]) == (1, 0)
     length = len(bed.last_record())
-    block[BlockWord.RINGS_FROM] = 3 * length
+    block[SendBlock.RINGS_FROM] = 3 * length
     bed.take(frame)
-    assert (bell.read(), block[BlockWord.UNRUNG], bed.control[ControlWord.TAIL]) == (1, length, 2)
+    assert (bell.read(), block[SendBlock.UNRUNG], bed.control[ControlWord.TAIL]) == (1, length, 2)
     bed.take(frame[:-1])
-    assert (bell.read(), block[BlockWord.UNRUNG]) == (1, length)
+    assert (bell.read(), block[SendBlock.UNRUNG]) == (1, length)
     bed.take(frame * 2)
-    assert (bell.read(), block[BlockWord.UNRUNG], bed.control[ControlWord.TAIL]) == (2, 0, 4)
+    assert (bell.read(), block[SendBlock.UNRUNG], bed.control[ControlWord.TAIL]) == (2, 0, 4)
 
 
 def test_topics_are_those_that_were_learned(bed: Bed) -> None:
@@ -382,9 +386,9 @@ def test_topics_are_those_that_were_learned(bed: Bed) -> None:
     seed, topics = random.Random(13), bed.sends.topics
     frame = frame_of(seed, PLAIN, b"body")
     topics.forget(TOPIC)
-    assert (bed.take(frame), bed.sends.reason) == (0, Fallback.QUEUE)
+    assert (bed.take(frame), bed.sends.reason) == (0, SendFallback.QUEUE)
     topics.learn(TOPIC, 9, 6, 1)
-    assert (bed.take(frame), bed.sends.reason) == (0, Fallback.QUEUE)
+    assert (bed.take(frame), bed.sends.reason) == (0, SendFallback.QUEUE)
     for number in range(9000):
         topics.learn(f"other-{number}", 16, number % 16, number)
     topics.learn(TOPIC, 9, 7, 77)
@@ -392,7 +396,7 @@ def test_topics_are_those_that_were_learned(bed: Bed) -> None:
     at = (int(bed.outlet.local[LocalWord.TAIL]) - 1) * DESCRIPTOR_WORDS
     assert slot_of(int(bed.words[at + Descriptor.LENGTH_AND_SLOT])) == 77
     topics.forget(None)
-    assert (bed.take(frame), bed.sends.reason) == (0, Fallback.TOPIC)
+    assert (bed.take(frame), bed.sends.reason) == (0, SendFallback.TOPIC)
 
 
 def test_an_answer_to_a_batch_names_all_its_messages(bed: Bed) -> None:
@@ -411,7 +415,7 @@ def test_an_answer_to_a_batch_names_all_its_messages(bed: Bed) -> None:
         bed.words[number * DESCRIPTOR_WORDS + Descriptor.PHYSICAL_OFFSET] = place
         bed.words[number * DESCRIPTOR_WORDS + Descriptor.QUEUE_OFFSET] = 5
         bed.control[ControlWord.HEAD] = number + 1
-        bed.sends.look()
+        bed.sends.note_done()
         values = {
             Hole.MESSAGE_ID: ",".join(offset_message_id(STORE, start) for start in starts),
             Hole.QUEUE_ID: fields["e"],

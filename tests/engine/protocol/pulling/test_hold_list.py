@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from engine.protocol.pulling.hold_list import SWEEP_MS, HeldPull, HoldList, Most, Queue
+from engine.protocol.pulling.hold_list import SWEEP_MS, HeldPull, HoldLimits, HoldList, Queue
 from engine.protocol.pulling.subscription import EVERYTHING, TagFilter, filter_of
 
 SEEDS, STEPS = 60, 400
@@ -20,7 +20,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.draw, self.now = random.Random(seed), 0
         self.queues: dict[Queue, list[int]] = {queue: [] for queue in QUEUES}
-        self.list = HoldList(Most(50, 20, BYTES_MAX, BYTES_MAX_OF_ONE))
+        self.list = HoldList(HoldLimits(50, 20, BYTES_MAX, BYTES_MAX_OF_ONE))
         self.held: dict[int, HeldPull] = {}
         self.numbers = iter(range(1 << 30))
 
@@ -74,7 +74,7 @@ class World:
 
     def leave(self) -> None:
         gone = self.draw.randrange(4)
-        self.list.left(gone)
+        self.list.peer_gone(gone)
         self.held = {number: pull for number, pull in self.held.items() if pull.connection != gone}
 
 
@@ -95,7 +95,7 @@ def test_every_held_pull_is_answered_for_its_reason() -> None:
 
 
 def test_a_sweep_of_very_many_goes_on_later() -> None:
-    held = HoldList(Most(10_000, 10_000, 1, 1))
+    held = HoldList(HoldLimits(10_000, 10_000, 1, 1))
     for number in range(6000):
         assert held.hold(HeldPull(("t", number), 0, EVERYTHING, 0, 1, number))
     parts = []
@@ -105,7 +105,7 @@ def test_a_sweep_of_very_many_goes_on_later() -> None:
 
 
 def test_tags_that_do_not_come_wait_for_the_sweep() -> None:
-    held = HoldList(Most(9, 9, 1, 1))
+    held = HoldList(HoldLimits(9, 9, 1, 1))
     pull = HeldPull(("t", 0), 5, TAGS[1], 1 << 40, 1, "it")
     assert held.hold(pull)
     assert not held.arrived(("t", 0), 9, lambda _tags, _start, _end: False)
