@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -21,15 +21,16 @@ from pyspark.sql.types import StructType
 from ipc.module_names import IMPORTED_FROM
 from spark_bridge import java_home, spark_home
 from spark_bridge.catalogue import kept_options, options_kept
-from spark_bridge.flight.explaining import explain_options
 from spark_bridge.options.conditions import Analysed, admitted, columns_named, ranged
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.rows import parse_row_options
 from spark_bridge.options.values import InvalidOption, listed, option_text, place_of
 from spark_bridge.options.where import COLUMNS, where_text
-from spark_bridge.plan.explanation import ReadPlan
 from spark_bridge.records.spark_schema import schema_of
 from spark_bridge.source import FORMAT
+
+if TYPE_CHECKING:
+    from spark_bridge.plan.explanation import ReadPlan
 
 LOOPBACK = "127.0.0.1"
 RECOMMENDED_CONF = {
@@ -160,6 +161,9 @@ def explain_read(frame: DataFrame) -> ReadPlan:
     A frame of `load()` or a temporary view goes on with the plan of its first use. Raises InvalidOption for a frame
     that reads none, and what a read would raise.
     """
+    from spark_bridge.flight.explaining import explain_options  # who only reads plans nothing here
+    from spark_bridge.plan.explanation import ReadPlan
+
     plans = [explain_options(options) for options in _options_read(frame)]
     if not plans:
         what = "this frame reads no store; give one of read(...), or a table (what reads side files is planned already:"

@@ -20,13 +20,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_bridge.batch import RocketMQReader, first_plan_kept
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.columns import Column
 from spark_bridge.records.reader import read_split
 from spark_bridge.records.records import Records
 from spark_bridge.records.spark_schema import schema_of
-from spark_bridge.source import RocketMQReader, first_plan_kept
 from spark_bridge.user_errors import in_one_line, one_line
 
 FORMAT = "rocketmq-kernel"

@@ -18,13 +18,14 @@ from typing import Any
 import pyarrow as pa
 
 from spark_bridge.columnar.reader import Asked, SideFigures, split_jobs
+from spark_bridge.options.columns import BODY_COLUMNS, canonical
 from spark_bridge.options.read import ReadOptions, parse_options
 from spark_bridge.options.rows import SIDE_OPTION
 from spark_bridge.options.values import InvalidOption, listed, option_text, place_of
 from spark_bridge.options.where import COLUMNS as SELECTING
 from spark_bridge.options.where import where_text
 from spark_bridge.plan.planner import plan_read
-from spark_bridge.records.columns import BODY_COLUMNS, Column, arrow_schema, canonical, columns_of
+from spark_bridge.records.columns import Column, arrow_schema, columns_of
 from spark_bridge.records.in_order import in_order
 from spark_bridge.records.row_filter import RowFilter, parse_conditions
 from spark_bridge.split.splits import Split

@@ -6,8 +6,6 @@ import gc
 import sys
 from functools import cache
 
-import pyarrow as pa
-
 DAEMON = "pyspark.daemon"
 
 
@@ -34,6 +32,8 @@ def keep_buffers() -> None:
     Its own pool gives back pages that were free for ten milliseconds, which a batch takes on its way to Spark.
     """
     if module_run() == DAEMON:
+        import pyarrow as pa  # readers have it; who is asked for a schema has not
+
         pa.set_memory_pool(pa.system_memory_pool())
 
 

@@ -50,7 +50,7 @@ ROOMS = (
      " < children | warm | role_change | store_opening | reload < supervisor"),
     ("spark_bridge", "registry < options | worker_process < split | user_errors | catalogue | java_home | spark_home"
      " < replica < records.formats < records < columnar < plan < stream | tables | sink < flight < flight.remote"
-     " < source < preferred_hosts < parquet_reads < driver | kernels < scanning < sql | lake < ."),
+     " < batch < source < preferred_hosts < parquet_reads < driver | kernels < scanning < sql | lake < ."),
     ("tools", "common | dev.packaging < client < admin | kernels | log | run | show | dev.bench.bed < demo | doctor"
      " | replica | debug | top | dev.bench.works.reads | dev.bench.works < dev.bench | dev.cluster | web.state"
      " < web.views < web < . < dev.docs | dev.carried"),

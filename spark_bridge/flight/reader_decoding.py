@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from spark_bridge.options.columns import BODY_COLUMNS
 from spark_bridge.options.decoding import DECODE_OPTION_NAMES
 from spark_bridge.options.rows import ERROR_COLUMN, JSON, RowOptions
 from spark_bridge.options.value_types import holds
-from spark_bridge.records.columns import BODY_COLUMNS
 from spark_bridge.records.damage import error_text
 from spark_bridge.records.decoders import decoded_bodies
 from spark_bridge.records.formats.json_values import is_made

@@ -21,6 +21,7 @@ from spark_bridge.columnar.reader import read_split
 from spark_bridge.flight.errors import InvalidTicket, OtherBroker, TicketBehind, TopicNotServed
 from spark_bridge.flight.request import ScanRequest
 from spark_bridge.flight.tickets import SplitTicket, encoded, parsed, placed, tickets_of
+from spark_bridge.options.columns import canonical
 from spark_bridge.options.read import ReadOptions, parse_options
 from spark_bridge.options.rows import ERROR_COLUMN, RowOptions, parse_row_options
 from spark_bridge.options.values import InvalidOption
@@ -31,7 +32,7 @@ from spark_bridge.plan import inventory
 from spark_bridge.plan.explanation import StorePlan, store_plan
 from spark_bridge.plan.planner import plan_under_leases, planned_parts
 from spark_bridge.plan.stores import broker_name_of
-from spark_bridge.records.columns import Column, arrow_schema, canonical, columns_of
+from spark_bridge.records.columns import Column, arrow_schema, columns_of
 from spark_bridge.records.row_filter import parse_conditions
 from spark_bridge.replica.replica import end_of, stamp_of
 from spark_bridge.split.leases import low_offset, without_lease

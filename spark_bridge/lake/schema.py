@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_bridge.lake.errors import SchemaRefused
+from spark_bridge.options.columns import canonical
 from spark_bridge.options.rows import ERROR_COLUMN, RAW, RowOptions
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.records.columns import arrow_schema, canonical, columns_of
+from spark_bridge.records.columns import arrow_schema, columns_of
 
 BODY = "body"
 COLUMNS = (

@@ -19,9 +19,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from spark_bridge.batch import first_plan_kept
 from spark_bridge.columnar.names import CONSTANT, POSITION, SIZE, side_name
 from spark_bridge.columnar.opened import NAMES
 from spark_bridge.columnar.reader import read_split
+from spark_bridge.options.columns import REPLICA_COLUMN
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.parquet_reads.bodies import LENGTH, PLACE, fetch
@@ -29,10 +31,9 @@ from spark_bridge.parquet_reads.conditions import condition_of
 from spark_bridge.parquet_reads.parts import SideFiles, SideRead
 from spark_bridge.plan.planner import plan_under_leases
 from spark_bridge.preferred_hosts import tickets_frame
-from spark_bridge.records.columns import BY_NAME, CREATE_TIME, IN_PLACE, INT, REPLICA_COLUMN, columns_of
+from spark_bridge.records.columns import BY_NAME, CREATE_TIME, IN_PLACE, INT, columns_of
 from spark_bridge.records.columns import Column as RecordColumn
 from spark_bridge.records.spark_schema import settled, spark_type
-from spark_bridge.source import first_plan_kept
 from spark_bridge.user_errors import one_line
 from spark_bridge.worker_process import keep_what_reading_loaded
 

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.values import InvalidOption, nearest
-from spark_bridge.replica import name_servers
 from spark_bridge.replica.tls import tls_of
 from store.errors import MalformedConfig
 from store.files.directory import StoreDirectory, commit_log_apart
@@ -79,6 +78,8 @@ def _matching(path: str) -> list[str]:
 
 
 def _from_name_servers(options: ReadOptions) -> list[str]:
+    from spark_bridge.replica import name_servers  # loads how remoting is spoken
+
     roots, missing = name_servers.find_replicas(options.name_servers, tls_of(options.tls_config_file))
     if missing and (options.rows.fail_on_data_loss or not roots):
         raise name_servers.NoReplicaHere(missing)

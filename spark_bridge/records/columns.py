@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_bridge.options.rows import DEFAULT_ROWS, ERROR_COLUMN, KAFKA, RAW, RowOptions
+from spark_bridge.options.columns import BODY_COLUMNS, READING_COLUMN, REPLICA_COLUMN, names_asked
+from spark_bridge.options.rows import DEFAULT_ROWS, ERROR_COLUMN, RAW, RowOptions
 from spark_bridge.options.value_types import TIMESTAMP, array_of, map_of
-from spark_bridge.options.values import InvalidOption, nearest
 from spark_bridge.records import hosts
 from spark_bridge.records.damage import Damage
-from spark_bridge.records.decoders import decoded
 from spark_bridge.records.records import Records
 from store.message.properties import KEYS, TAGS
 from store.message.record import (
@@ -37,10 +36,8 @@ FIXED_OFFSETS = {name: int(place[1]) for name, place in (fixed_dtype(0).fields o
 RECONSUME_TIMES_AT = FIXED_OFFSETS["reconsume_times"]
 INT, BIGINT, STRING, BINARY = pa.int32(), pa.int64(), pa.string(), pa.binary()
 HEADERS = array_of(pa.struct([("key", STRING), ("value", BINARY)]))
-READING_COLUMN = "_reading"  # what came from where, on one row of each split that was read to its end
-REPLICA_COLUMN, IN_PLACE = "_replica", "in place"  # or the server of another host that gave the row
+IN_PLACE = "in place"  # or the server of another host that gave the row
 CREATE_TIME = 0  # Kafka's timestampType of a time that the producer set
-BODY_COLUMNS = ("body", "value")
 
 
 def _timestamps(milliseconds: npt.NDArray[np.int64]) -> pa.TimestampArray:
@@ -145,37 +142,23 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema([(column.name, column.kind) for column in columns])
 
 
-def canonical(names: Sequence[str]) -> list[str]:
-    """The names as columns have them, in whatever case they are written; each once. Unknown ones stay as they are."""
-    by_lower = {name.lower(): name for name in BY_NAME}
-    return list(dict.fromkeys(by_lower.get(name.lower(), name) for name in names))
-
-
 def columns_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_ROWS) -> list[Column]:
     """The columns named, in that order, of either schema; without names those of the schema asked for.
 
     Raises InvalidOption for an unknown one.
     """
-    for name in names or ():
-        if name not in BY_NAME:
-            raise InvalidOption(f"no column {name!r}; {nearest(name, BY_NAME)}")
-    columns = [BY_NAME[name] for name in (_default_names(rows) if names is None else names)]
+    columns = [BY_NAME[name] for name in names_asked(names, rows)]
     if rows.decode == RAW or rows.value_type is None:
         return columns
+    from spark_bridge.records.decoders import (
+        decoded,  # with parsers, and with registries' clients: raw bodies need none
+    )
+
     value_type = rows.value_type
     return [
         column._replace(kind=value_type, build=lambda records: decoded(records, rows)) if column.reads_body else column
         for column in columns
     ]
-
-
-def _default_names(rows: RowOptions) -> list[str]:
-    names = [column.name for column in (KAFKA_COLUMNS if rows.schema == KAFKA else COLUMNS)]
-    if rows.include_headers:
-        names.append(HEADERS_COLUMN.name)
-    if not rows.include_properties:
-        names.remove("properties")
-    return [*names, ERROR_COLUMN] if rows.permissive else names
 
 
 def record_batch(records: Records, columns: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:

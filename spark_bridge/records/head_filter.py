@@ -16,9 +16,9 @@ from store.message.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_lmq
 from store.message.walk_kernel import LETTERS_BYTES, Asked, Place, Topics, Wanted, enter_topics
 
 NOTHING = np.zeros(0, np.int64)
-SYSTEM_BEGINNINGS = np.unique([
+SYSTEM_BEGINNINGS = np.array(sorted({
     int.from_bytes(name.encode()[:LETTERS_BYTES], "big", signed=True) for name in (*SYSTEM_TOPICS, SYSTEM_PREFIX)
-])  # fmt: skip
+}))  # fmt: skip
 TOPICS_MAX, NAMES_BYTES_MAX = 1 << 16, 1 << 24  # those that are known; with more the filter begins anew
 NAMES_BYTES, TABLE_WORDS = 1 << 10, 1 << 4
 NUMBER_MIN, NO_QUEUE_ID = -NUMBER_MAX - 1, 1 << 32

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from spark_bridge.options.columns import READING_COLUMN
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.records.columns import IN_PLACE, READING_COLUMN
+from spark_bridge.records.columns import IN_PLACE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_bridge.options.columns import canonical
 from spark_bridge.options.ranges import COMPARED, MICROSECONDS, RANGED, TIMES, Range, compared
 from spark_bridge.options.rows import ERROR_COLUMN
 from spark_bridge.options.value_types import TIMESTAMP
 from spark_bridge.options.values import InvalidOption, nearest
-from spark_bridge.records.columns import BY_NAME, Column, canonical
+from spark_bridge.records.columns import BY_NAME, Column
 from spark_bridge.records.records import Records
 
 CONDITIONS_MAX, VALUES_MAX = 64, 10_000  # a condition's values are compared with each row

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -28,10 +27,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_bridge.options.rows import DEFAULT_ROWS, ERROR_COLUMN, JSON, RowOptions
-from spark_bridge.options.value_types import KNOWN, checked
+from spark_bridge.options.columns import BODY_COLUMNS, TYPES, names_asked
+from spark_bridge.options.rows import DEFAULT_ROWS, ERROR_COLUMN, JSON, RAW, RowOptions
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.records.columns import BODY_COLUMNS, columns_of
+
+if TYPE_CHECKING:  # a process that Spark asks for a schema loads no Arrow unless bodies are decoded
+    import pyarrow as pa
 
 _JSON_TYPES = (
     BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType, StringType,
@@ -39,14 +40,37 @@ _JSON_TYPES = (
 )  # fmt: skip
 
 
+_OF_TEXTS = MapType(StringType(), StringType())
+_PAIRS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_SPARK_TYPES = {
+    one.simpleString(): one
+    for one in (StringType(), IntegerType(), LongType(), TimestampType(), BinaryType(), _OF_TEXTS, _PAIRS)
+}
+
+
 def schema_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_ROWS) -> StructType:
     """Spark's schema of the columns named, all of them by default. Raises InvalidOption for an unknown one."""
-    return StructType([StructField(column.name, spark_type(column.kind)) for column in columns_of(names, rows)])
+    return StructType([StructField(name, _type_of(name, rows)) for name in names_asked(names, rows)])
+
+
+def _type_of(name: str, rows: RowOptions) -> DataType:
+    if name in BODY_COLUMNS and rows.decode != RAW and rows.value_type is not None:
+        return spark_type(rows.value_type)
+    return _SPARK_TYPES[TYPES[name]]
 
 
 def spark_type(kind: pa.DataType) -> DataType:
     """Spark's type for one of Arrow's."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
     return from_arrow_type(kind, prefer_timestamp_ntz=True)
+
+
+def _is_checked_text(rows: RowOptions) -> bool:
+    """Whether bodies are JSON that a user's schema may give a type."""
+    import pyarrow as pa
+
+    return rows.decode == JSON and bool(rows.value_type == pa.string())
 
 
 def settled(schema: StructType, rows: RowOptions) -> RowOptions:
@@ -58,10 +82,14 @@ def settled(schema: StructType, rows: RowOptions) -> RowOptions:
     if rows.permissive and ERROR_COLUMN not in names:
         raise InvalidOption(f"mode=permissive reports damage in column {ERROR_COLUMN}: add '{ERROR_COLUMN} string'")
     for field in schema.fields:
-        untyped = rows.decode == JSON and rows.value_type == pa.string() and field.name in BODY_COLUMNS
-        if untyped and field.dataType != StringType():
+        untyped = field.name in BODY_COLUMNS and field.dataType != StringType()
+        if untyped and _is_checked_text(rows):
             if not isinstance(field.dataType, StructType):
                 raise InvalidOption(f"column {field.name}: JSON is decoded to a struct, or checked and kept as string")
+            from pyspark.sql.pandas.types import to_arrow_type
+
+            from spark_bridge.options.value_types import checked
+
             _check_json_type(f"column {field.name}", field.dataType)
             kind = checked(f"column {field.name}", to_arrow_type(field.dataType, timezone="UTC"))
             rows = replace(rows, value_type=kind)
@@ -75,7 +103,7 @@ def settled(schema: StructType, rows: RowOptions) -> RowOptions:
 def json_schema(schema: StructType, rows: RowOptions) -> str | None:
     """Return what JSON bodies are decoded to as the option `valueSchema` says it, where the schema alone tells."""
     fields = [field.dataType for field in schema.fields if field.name in BODY_COLUMNS]
-    if rows.decode != JSON or rows.value_type != pa.string() or not fields or not isinstance(fields[0], StructType):
+    if not fields or not isinstance(fields[0], StructType) or not _is_checked_text(rows):
         return None
     return str(fields[0].json())
 
@@ -90,4 +118,6 @@ def _check_json_type(what: str, of_type: DataType) -> None:
     elif isinstance(of_type, MapType) and of_type.keyType == StringType():
         _check_json_type(f"{what}{{}}", of_type.valueType)
     elif not isinstance(of_type, _JSON_TYPES):
+        from spark_bridge.options.value_types import KNOWN
+
         raise InvalidOption(f"{what}: JSON is not decoded to {of_type.simpleString()}; known: {KNOWN}")

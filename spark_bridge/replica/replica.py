@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from ipc import process
 from ipc.errors import RegionMissing
-from spark_bridge.replica.name_servers import NoReplicaHere
 from spark_bridge.split.splits import LogExtent, PlannedPlace, QueueSplit, RangeSplit, Split
 from store.errors import (
     BrokerOutOfReach,
@@ -219,6 +218,8 @@ def _reach(log: LogExtent, wanted: int) -> Reach | None:
         return None
     if not Path(log.root).is_dir():
         reason = f"{log.root} is not a directory on {socket.gethostname()}, where this task of Spark runs"
+        from spark_bridge.replica.name_servers import NoReplicaHere  # loads how remoting is spoken
+
         raise NoReplicaHere([reason])
     return _reach_at_rest(log, wanted)
 

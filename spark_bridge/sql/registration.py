@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from spark_bridge.catalogue import PLACES, keeping
+from spark_bridge.options.columns import canonical
 from spark_bridge.options.flights import FLIGHT_OPTION_NAMES, Flights
 from spark_bridge.options.read import TABLE_NAMES, ReadOptions, parse_options
 from spark_bridge.options.rows import AVRO, ERROR_COLUMN, JSON
@@ -26,7 +27,6 @@ from spark_bridge.options.values import InvalidOption, listed, nearest, option_t
 from spark_bridge.plan import inventory
 from spark_bridge.plan.names import refuse_missing
 from spark_bridge.plan.stores import PERM_INHERIT, REPLY_SUFFIX, resolve_stores
-from spark_bridge.records.columns import canonical
 from spark_bridge.records.spark_schema import schema_of, settled
 from spark_bridge.source import RocketMQSource
 from spark_bridge.split.splits import Selection

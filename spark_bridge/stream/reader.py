@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_bridge import worker_process
 from spark_bridge.plan.collection import planned_in_peace
 from spark_bridge.plan.inventory import selection_of
 from spark_bridge.plan.stores import StoreAt
@@ -256,6 +257,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         columns = columns_of(self.column_names, self.rows)
         for split in partition.value or ():
             yield from counted_in_place(read_split(split, columns, self.arrow_schema, self.rows), self.arrow_schema)
+        worker_process.keep_what_reading_loaded()
 
 
 def _admits(selection: Selection, key: QueueKey) -> bool:
@@ -273,3 +275,7 @@ def _where_it_ends(key: QueueKey, there: Bounds) -> str:
     if key not in there:
         return "and the queue is not there: start the query on a replica that has it"
     return f"and the queue ends at {there[key][1]}: start the query on a replica that has all of it"
+
+
+worker_process.keep_modules()
+worker_process.keep_buffers()

@@ -17,10 +17,10 @@ from spark_bridge.flight.request import ScanRequest
 from spark_bridge.flight.served import ServedStore
 from spark_bridge.flight.server import Certificate, FlightServer, Writers
 from spark_bridge.flight.streams import DEFAULT_LIMITS, Limits
+from spark_bridge.options.columns import canonical
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.rows import parse_row_options
 from spark_bridge.plan.planner import plan_read
-from spark_bridge.records.columns import canonical
 from tests.spark_bridge.stores import Row, read_rows
 from tools.common.local_broker import end
 

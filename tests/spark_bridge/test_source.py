@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql.datasource import DataSourceReader
 
+from spark_bridge.batch import RocketMQReader
 from spark_bridge.kernels import KernelReader
-from spark_bridge.source import RocketMQReader
 from spark_bridge.tables.reader import TableReader
 
 

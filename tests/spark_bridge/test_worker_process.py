@@ -14,7 +14,7 @@ SCRIPT = """
 import gc, importlib.machinery, sys
 
 sys.modules["__main__"].__spec__ = importlib.machinery.ModuleSpec(sys.argv[1], None)
-import spark_bridge.source
+import spark_bridge.batch
 
 frozen = gc.get_freeze_count()
 print(frozen > len(gc.get_objects()) if frozen else None)
@@ -26,7 +26,7 @@ import pyarrow
 
 sys.modules["__main__"].__spec__ = importlib.machinery.ModuleSpec(sys.argv[1], None)
 before = pyarrow.default_memory_pool().backend_name
-import spark_bridge.source
+import spark_bridge.batch
 
 print(before, pyarrow.default_memory_pool().backend_name)
 """

@@ -24,9 +24,10 @@ from spark_bridge.flight.replicas import answers
 from spark_bridge.flight.request import Condition, ScanRequest
 from spark_bridge.flight.served import ServedStore
 from spark_bridge.flight.tickets import encoded, tickets_of
+from spark_bridge.options.columns import REPLICA_COLUMN
 from spark_bridge.options.flights import Flights
 from spark_bridge.options.rows import DEFAULT_ROWS, ROW_OPTION_NAMES, RowOptions
-from spark_bridge.records.columns import IN_PLACE, REPLICA_COLUMN
+from spark_bridge.records.columns import IN_PLACE
 from spark_bridge.records.reading import Reading
 from spark_bridge.split.leases import renewed
 from spark_bridge.split.splits import Split
