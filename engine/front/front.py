@@ -9,15 +9,15 @@ A client's send, call by call (modules of engine/front, where no other folder is
   fast      connections/peer.py: buffer_updated, _serve_buffer, _take; here: take_compiled, _take_sends;
             sends/compiled_sends.py: CompiledSends.take, SendKernels.take; sends/send_kernel.py: take_sends, _put, then
             put_batch or put_single; take_sends then stores the ring's tail, which shows all of them to the writer.
-            CompiledSends.take calls sends/puts.py: Puts.published; at the end of the loop's turn Puts._wait calls
-            CompiledSends.end_turn, which rings the writer's bell once for all of the turn
-  the rest  here: received, _begin; sends/sends.py: begin; sends/send_processor.py: admit; sends/topic_checks.py: check;
-            sends/sends.py: _checked, _put, _drafted; sends/send_processor.py: put; sends/puts.py: Puts.put;
-            engine/producer/pipeline.py: put; sends/puts.py: FrontPipeline._publish; pipeline.py: _publish;
-            engine/rings/encode_kernel.py: put_payload, which rings the bell. Also the first send to a queue takes this
-            way; _begin then calls CompiledSends.learn, and the next one is fast
-  answer    sends/puts.py: Puts.collect; fast: CompiledSends.note_done, frames/answer_kernel.py: look_at_log, then
-            CompiledSends.answer, write_answers; the rest: sends/sends.py: _put_done; connections/peer.py: write, flush
+            CompiledSends.take calls sends/front_ring.py: FrontRing.published; at the end of the loop's turn
+            FrontRing._wait calls CompiledSends.end_turn, which rings the writer's bell once for all of the turn
+  the rest  here: received, _begin; sends/sends.py: begin; sends/put_tasks.py: admit; sends/topic_checks.py: check;
+            sends/sends.py: _checked, _put, _drafted; sends/put_tasks.py: put; sends/front_ring.py: FrontRing.put;
+            engine/producer/pipeline.py: put, _publish; engine/rings/encode_kernel.py: put_payload, rings the bell.
+            Also the first send to a queue takes this way; _begin then calls CompiledSends.learn, and the next is fast
+  answer    sends/front_ring.py: FrontRing.collect; fast: CompiledSends.note_done, frames/answer_kernel.py:
+            look_at_log, then CompiledSends.answer, write_answers; the rest: sends/sends.py: _put_done;
+            connections/peer.py: write, flush
 
 A client's pull:
   fast      as a send up to take_compiled; here: _take_pulls; pulls/compiled_pulls.py: CompiledPulls.take;
@@ -35,7 +35,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -44,12 +44,11 @@ from engine.front.connections.late_heartbeats import LateHeartbeats
 from engine.front.connections.pace import TURN_MS, Pace
 from engine.front.connections.peer import Peer
 from engine.front.connections.reception import Reception
-from engine.front.connections.relay import Relay
+from engine.front.connections.relay import Json, Relay
 from engine.front.connections.service import FrontContext, Service, frame_of
 from engine.front.connections.shares import Shares
 from engine.front.connections.tables import Tables
 from engine.front.pulls.pulls import Pulls
-from engine.front.sends.compiled_sends import compiled_sends
 from engine.front.sends.sends import Sends
 from engine.monitoring.counted import NS_PER_MS
 from engine.net import tls
@@ -77,8 +76,6 @@ BIND_RETRY_MS, SWEEP_MS, SWEEP_RESTED_MS = 1000, 2000, 3000
 FAST_BELOW = 2  # the port for all but pulls: listenPort - 2
 BUSY = "[REJECTREQUEST]system busy, start flow control for a while"
 
-OpenService = Callable[[FrontContext], Service]
-
 
 class Front:
     """The role of front `number`."""
@@ -90,7 +87,6 @@ class Front:
         number: int,
         bells: Bells,
         how: BrokerTls | None,
-        services: Sequence[OpenService],
     ) -> None:
         self.name = f"front.{number}"
         self._config, self._counters, self._number = config, counters, number
@@ -104,9 +100,12 @@ class Front:
         self._tables = Tables(line_of(config.compat) if config.enable_lmq else None)
         limit_ms = config.wait_in_heartbeat_queue_ms if config.broker_fast_failure_enable else None
         late = LateHeartbeats(limit_ms, line_of(config.compat).remoting.version)
-        self._relay = Relay(counters.directory, number, bells, self._reception.peers, self._tables, late)
+        self._relay = Relay(
+            counters.directory, number, bells, self._reception.peers, self._tables, late, self._before_more, self._asked
+        )
         self._counts = FrontCounts(self._relay)
-        self._relay.on_asked = self._counts.say
+        received = np.zeros(BUFFER_BYTES, np.uint8)
+        self.buffer = memoryview(received)  # type: ignore[arg-type]
         context = FrontContext(
             config,
             counters,
@@ -117,8 +116,10 @@ class Front:
             self._reception.peers,
             number,
             self._counts,
+            received,
         )
-        self._services = [open_service(context) for open_service in services]
+        self._sends, self._pulls = Sends(context), Pulls(context)
+        self._services: tuple[Service, ...] = self._sends, self._pulls
         self._by_code = {code: service for service in self._services for code in service.codes}
         self._version = line_of(config.compat).remoting.version
         waiting.publish(self._words.serving, Serving.NOTHING)  # whatever the one before us did
@@ -128,12 +129,7 @@ class Front:
         self._shares = Shares(self._loop.call_soon)
         self._bind_at_ms = self._sweep_at_ms = 0
         self._seldom = Seldom(log)
-        received = np.zeros(BUFFER_BYTES, np.uint8)
-        self.buffer = memoryview(received)  # type: ignore[arg-type]
-        self._compiled_sends = compiled_sends(self._services, received)
-        self._pulls = next(each for each in self._services if isinstance(each, Pulls))
-        self._compiled_pulls = self._pulls.compiled
-        self._compiled_pulls.receives(received)
+        self._compiled_sends, self._compiled_pulls = self._sends.compiled, self._pulls.compiled
         self._loop.add_reader(self._relay.bell, self._relay.receive)
 
     # turns
@@ -220,6 +216,16 @@ class Front:
 
     def _count_tls(self, outcome: TlsOutcome) -> None:
         waiting.add(self._words.tls_outcomes[outcome], 1)
+
+    # what the relay calls
+
+    def _before_more(self) -> None:
+        """Say what fast pulls brought before anything else that a client says."""
+        self._pulls.say_noted()
+
+    def _asked(self, fields: Json) -> None:
+        """Answer what the clients role wants to know."""
+        self._counts.say(fields)
 
     # what peers call
 
@@ -353,4 +359,4 @@ def open_role(
     config: BrokerConfig, counters: BrokerCounters, number: int, bells: Bells, how: BrokerTls | None = None
 ) -> Front:
     """Front `number` of a broker; `how` are its certificates, read now where they are not given."""
-    return Front(config, counters, number, bells, how, services=(Sends, Pulls))
+    return Front(config, counters, number, bells, how)

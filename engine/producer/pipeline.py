@@ -40,6 +40,7 @@ from store.put.draft import Draft
 STATUSES = (PutMessageStatus.PUT_OK, *(status for status in PutMessageStatus if status is not PutMessageStatus.PUT_OK))
 NUMBERS = {status: number for number, status in enumerate(STATUSES)}
 FOREVER = 1 << 62
+UNPUBLISHED = -1  # as a number
 NS_PER_MS = 1_000_000
 
 
@@ -247,12 +248,20 @@ class Pipeline:
             self._keep()
         if self.rows_free >= 1:
             number = self._note(parked, in_sync_slaves)
+            self.numbered(parked.token, number)
             if int(encode_kernel.put_payload(*self.outlet, as_bytes(payload), slot)) >= 0:
                 self.state[StateWord.BYTES] += parked.size
                 self._tokens[number] = parked.token
                 return True
+            self.numbered(parked.token, UNPUBLISHED)
         self._without_room[queue] = None
         return False
+
+    def numbered(self, token: Any, number: int) -> None:
+        """Do nothing: a hook for subclasses, called with the number of a put before anybody can see its record.
+
+        UNPUBLISHED follows where the ring had no room after all: the put will have another number.
+        """
 
     def _refuse(self, parked: Parked, status: PutMessageStatus) -> None:
         self._at_once.append(Outcome(parked.token, status, -1, -1))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.producer.pipeline import Parked, Pipeline
+from engine.producer.pipeline import UNPUBLISHED, Pipeline
 from engine.producer.pipeline_kernel import REFUSED, DoneWord, StateWord
 from engine.protocol.ha.put_status import TOO_LARGE, PutMessageStatus
 from engine.services import deliver_kernel
@@ -62,10 +62,10 @@ class DelayPuts(Pipeline):
 
     # publishing
 
-    def _note(self, parked: Parked, in_sync_slaves: int) -> int:
-        number = super()._note(parked, in_sync_slaves)
-        self._table_of_levels.note(number, parked.token)
-        return number
+    def numbered(self, token: int, number: int) -> None:
+        """Note under which number an entry is published."""
+        if number != UNPUBLISHED:
+            self._table_of_levels.note(number, token)
 
     def deliver(self, data: Bytes, rows: Words, first: int, until: int, level: int, now_ns: int) -> int:
         """Publish fast rows `first` to `until`, while there is room; the first one left."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.producer.pipeline import Parked, Pipeline
+from engine.producer.pipeline import Pipeline
 from engine.settings.config import BrokerConfig
 from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
@@ -52,10 +52,9 @@ class HalfPuts(Pipeline):
         waiting.publish(words.put_ring, put_ring)
         return (half, bool(is_put)) if is_known else (NOTHING, False)
 
-    def _note(self, parked: Parked, in_sync_slaves: int) -> int:
-        number = super()._note(parked, in_sync_slaves)
+    def numbered(self, token: HalfPut, number: int) -> None:
+        """Note under which number a half message is published."""
         waiting.publish(self._words.put_number, NOTHING)
-        if parked.token.half_offset != NOTHING:
-            waiting.publish(self._words.put_offset, parked.token.half_offset)
+        if token.half_offset != NOTHING:
+            waiting.publish(self._words.put_offset, token.half_offset)
             waiting.publish(self._words.put_number, number)
-        return number

@@ -16,7 +16,6 @@ class PlayedRelay:
 
     def __init__(self) -> None:
         self.said: list[tuple[str, dict[str, Any]]] = []
-        self.before_more = lambda: None
 
     def tell(self, what: str, fields: dict[str, Any]) -> bool:
         self.said.append((what, fields))

@@ -25,23 +25,33 @@ WITHOUT_SUBSCRIPTIONS = b'"withoutSub":true'  # 5.x: it says only that nothing c
 
 
 class Relay(Questions):
-    """One front's. `peers` are its connections by number."""
+    """The relay of one front. `peers` are its connections by number.
+
+    `before_more` says what has to be said before anything that a client says; `on_asked` answers the clients role.
+    """
 
     def __init__(
-        self, directory: Path, front: int, bells: Bells, peers: dict[int, Peer], tables: Tables, late: LateHeartbeats
+        self,
+        directory: Path,
+        front: int,
+        bells: Bells,
+        peers: dict[int, Peer],
+        tables: Tables,
+        late: LateHeartbeats,
+        before_more: Callable[[], None],
+        on_asked: Callable[[Json], None],
     ) -> None:
         super().__init__(directory, front, bells, log)
         self._peers, self._tables, self._late = peers, tables, late
         self._kept: dict[int, int] = {}  # bytes of heartbeats and goodbyes, by connection
         self._kept_bytes = 0
-        self.before_more: Callable[[], None] = _nothing_before  # what is to be said before anything that a client says
-        self.on_asked: Callable[[Json], None] = _nobody_answers  # what the clients role wants to know
+        self._before_more, self._on_asked = before_more, on_asked
 
     # up
 
     def forward(self, peer: Peer, command: RemotingCommand, frame: bytes) -> bool:
         """Hand a request on, or a client's answer to a push; False where there is no room for it now."""
-        self.before_more()
+        self._before_more()
         if not peer.is_announced:
             self._announce(peer)
         if command.code == RequestCode.HEART_BEAT and not command.is_response:
@@ -94,7 +104,7 @@ class Relay(Questions):
     def peer_gone(self, peer: Peer) -> None:
         """Forget a closed connection, and report its end if it was announced."""
         self._forget(peer)
-        self.before_more()
+        self._before_more()
         if peer.is_announced:
             self._pipe.send(Kind.CLOSED, peer.number)
 
@@ -108,7 +118,7 @@ class Relay(Questions):
             case Kind.TABLE:
                 self._tables.take(message.fields)
             case Kind.WORD:
-                self.on_asked(message.fields)
+                self._on_asked(message.fields)
             case Kind.HANG_UP:
                 if (peer := self._peers.get(message.number)) is not None:
                     peer.close()
@@ -124,11 +134,3 @@ class Relay(Questions):
                     self._pipe.send(Kind.REPLAY, peer.number, frame)
         self._pipe.send(Kind.REPLAYED)
         super()._begin_again()
-
-
-def _nothing_before() -> None:
-    """Do nothing: the default where nothing is kept back."""
-
-
-def _nobody_answers(_asked: Json) -> None:
-    """Do nothing: the default before any question has an answer."""

@@ -20,6 +20,7 @@ from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand, encode
 from engine.settings.config import BrokerConfig
 from engine.shared_memory.cursors import BrokerCounters, FrontCursors
+from ipc.arrays import Bytes
 from store.compat import Line, line_of
 from store.put.events import MovedOffset
 
@@ -39,6 +40,7 @@ class FrontContext:
     peers: Mapping[int, Peer]  # by number, those that are there
     number: int  # of the front
     counts: FrontCounts
+    received: Bytes  # where the requests of all connections arrive
     moved: deque[MovedOffset] = field(default_factory=lambda: deque(maxlen=MOVED_MAX))  # noted, to be written
 
     @property

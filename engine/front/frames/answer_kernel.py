@@ -210,7 +210,7 @@ def _reached(block: Words, counters: Words) -> int:
 def look_at_log(block: Words) -> bool:
     """Have the pipeline note which puts are done; return whether Python has to judge each by `put_status`.
 
-    `Puts.collect` (sends/puts.py) calls it when the log, the disk or a slave has moved, then `write_answers`.
+    `FrontRing.collect` (front_ring.py) calls it when the log, the disk or a slave has moved, then `write_answers`.
     """
     rows = block[SendBlock.ROWS]
     counters = carray(words_at(block[SendBlock.COUNTERS_AT]), (block[SendBlock.COUNTERS],))

@@ -273,13 +273,14 @@ class PullHolder(Protocol):
 
 
 class CompiledPulls:
-    """Fast pulls of one front. `holder` keeps those that wait for some tags only, or are too many."""
+    """Fast pulls of one front, which arrive in `buffer`. `holder` keeps those that compiled code may not hold."""
 
     def __init__(
         self,
         view: LogView,
         counters: BrokerCounters,
         forms: AnswerForms,
+        buffer: Bytes,
         *,
         commits: bool,
         short_ms: int | None,
@@ -296,7 +297,7 @@ class CompiledPulls:
         self._out: Bytes = np.zeros(OUT_BYTES, np.uint8)
         self._out_view = memoryview(self._out)  # type: ignore[arg-type]
         self._changed: Words = np.zeros(ROWS, np.int64)
-        self._buffer: Bytes = np.zeros(1, np.uint8)
+        self._buffer = buffer
         header, values = np.zeros(HEADER_WORDS, np.int64), np.zeros(HOLES, np.int64)
         key, words, ends = np.zeros(KEY_BYTES_MAX, np.uint8), counters.region.words, view.ends.next_offsets
         self._begins = counters.min_physical_offset
@@ -310,10 +311,12 @@ class CompiledPulls:
             PullBlock.VALUES_AT: values, PullBlock.FORMS_AT: forms.words, PullBlock.FORMS_TEXT_AT: forms.text,
             PullBlock.OUT_AT: self._out, PullBlock.CHANGED_AT: self._changed,
             PullBlock.HELD_AT: self._held_rows, PullBlock.NOTIFIED_AT: self._notified_rows,
+            PullBlock.BUFFER_AT: buffer,
         }  # fmt: skip
         for word, array in places.items():
             self.block[word] = array.ctypes.data
         for word, size in {
+            PullBlock.BUFFER_BYTES: len(buffer),
             PullBlock.COUNTERS: len(words),
             PullBlock.ENDS: len(ends),
             PullBlock.SERVED: ROWS,
@@ -332,11 +335,6 @@ class CompiledPulls:
             PullBlock.SHORT_MS: -1 if short_ms is None else short_ms,
         }.items():
             self.block[word] = size
-
-    def receives(self, buffer: Bytes) -> None:
-        """Set the buffer in which requests arrive."""
-        self._buffer = buffer
-        self.block[PullBlock.BUFFER_AT], self.block[PullBlock.BUFFER_BYTES] = buffer.ctypes.data, len(buffer)
 
     # turns
 
@@ -557,12 +555,12 @@ def warm_up(view: LogView, counters: BrokerCounters) -> None:
         view,
         counters,
         forms_of(head),
+        np.zeros(1, np.uint8),
         commits=False,
         short_ms=None,
         sweep_ms=0,
         holder=_HoldsNothing(),
     )
-    kernels.receives(np.zeros(1, np.uint8))
     take_pulls(kernels.block, 0, 0, NO_SOCKET, 0, 0)
     answer_served(kernels.block, 0, 0, 1, 0, 0)
     notify_held(kernels.block, 0, NEVER)

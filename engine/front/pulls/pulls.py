@@ -134,7 +134,6 @@ class Pulls(Answerer):
         self._not_compiled = 0  # of the fast pulls that were not said yet, those whose time was noted
         self._committed: dict[tuple[str, str, int], int] = {}  # what was said last
         self._counts = PullCounts(context.relay)
-        context.relay.before_more = self._say_noted
         self._early: deque[tuple[RemotingCommand, Peer, int]] = deque()  # and when they came
         self._early_ms = config.wait_in_pull_queue_ms if config.broker_fast_failure_enable else LONG_MAX
         self._kept = self._kept_bytes = 0  # of those, and of those whose group is asked for
@@ -157,7 +156,7 @@ class Pulls(Answerer):
         self.compiled.let_go()
         self._held.turn(now_ms)
         self._expire_early(now_ms)
-        self._say_noted()
+        self.say_noted()
         self._counts.turn(now_ms)
 
     def rest_ms(self, now_ms: int) -> int:
@@ -188,7 +187,7 @@ class Pulls(Answerer):
         if table == SUBSCRIPTIONS:
             self._checks.forget(name)
         if name is None:
-            self._say_noted()
+            self.say_noted()
             self._held.forget_compiled()
         else:
             self.compiled.forget(table, name)
@@ -284,7 +283,7 @@ class Pulls(Answerer):
     def _pull(
         self, pull: Pull, request: RemotingCommand, peer: Peer, *, is_first: bool, came_ns: int
     ) -> RemotingCommand | None:
-        self._say_noted()
+        self.say_noted()
         header = pull.header
         queue = header.topic, header.queue_id
         reset = self._resets.take(header, self._view.extent) if self._resets.table else None
@@ -352,7 +351,7 @@ class Pulls(Answerer):
         flags = pull.group.get("groupSysFlag", 0), pull.topic.get("topicSysFlag", 0)
         fields = {name: text for name, text in (request.ext_fields or {}).items() if name in KEY_NAMES}
         if self.compiled.is_full:
-            self._say_noted()
+            self.say_noted()
             self._held.forget_compiled()
         self.compiled.learn(
             key,
@@ -373,7 +372,7 @@ class Pulls(Answerer):
             self._longest_ns = monotonic_ns() - began_ns
             waiting.note(self._words.pull_longest_ms, self._longest_ns // NS_PER_MS)
 
-    def _say_noted(self) -> None:
+    def say_noted(self) -> None:
         """Report pulls that were answered without Python, and the offsets that they brought."""
         commits: list[Noted] = []
         for noted in self.compiled.noted():

@@ -142,6 +142,7 @@ class HeldPulls:
             view,
             counters,
             forms,
+            context.received,
             commits=commits,
             short_ms=self._short_ms,
             sweep_ms=sweep_ms,

@@ -8,7 +8,7 @@ until it changes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,10 +37,9 @@ from engine.front.frames.send_words import (
     SendBlock,
     SendFallback,
 )
-from engine.front.sends.puts import Puts
+from engine.front.sends.front_ring import FrontRing
+from engine.front.sends.put_tasks import SHARE_OF_ONE, PutTasks
 from engine.front.sends.send_kernel import TEXT_BYTES, take_sends
-from engine.front.sends.send_processor import SHARE_OF_ONE, SendProcessor
-from engine.front.sends.sends import Sends
 from engine.producer.pipeline import STATUSES, Outcome, Pipeline
 from engine.producer.pipeline_kernel import SENT_WORDS, StateWord
 from engine.producer.queue_slots import NO_SLOT as NO_QUEUE_SLOT
@@ -276,10 +275,10 @@ UNKNOWN = (SendFallback.TOPIC, SendFallback.QUEUE)
 class CompiledSends:
     """Fast sends of one front of a master."""
 
-    def __init__(self, processor: SendProcessor, puts: Puts, buffer: Bytes) -> None:
-        self._processor, self._pipeline, self._published = processor, puts.pipeline, puts.published
-        pipeline = puts.pipeline
-        config = processor.config
+    def __init__(self, tasks: PutTasks, ring: FrontRing, buffer: Bytes) -> None:
+        self._tasks, self._pipeline, self._published = tasks, ring.pipeline, ring.published
+        pipeline = ring.pipeline
+        config = tasks.config
         record_max = min(
             config.mapped_file_size_commit_log_bytes - BLANK_BYTES,
             len(pipeline.ring.data),
@@ -292,13 +291,11 @@ class CompiledSends:
             config.send_bytes_in_flight_max // SHARE_OF_ONE,
             record_max,
         )
-        codes = {
-            number: processor.put_answer(status).code for number, status in enumerate(STATUSES) if status.is_stored
-        }
+        codes = {number: tasks.put_answer(status).code for number, status in enumerate(STATUSES) if status.is_stored}
         self.kernels = SendKernels(
-            processor.facts.now(),
+            tasks.settings.now(),
             pipeline.policy,
-            processor.counters,
+            tasks.counters,
             pipeline.outlet,
             UnderWay(pipeline.table, pipeline.state, pipeline.done, pipeline.latencies),
             limits,
@@ -309,21 +306,21 @@ class CompiledSends:
         self._peers: dict[int, Peer] = {}  # by slot
         self._stored_before = self._takes = 0
         self._last_slot, self._in_a_row = NO_SLOT, 0  # who sent last, how often nobody else did
-        processor.context.tables.follow(self._changed)
+        tasks.context.tables.follow(self._changed)
         self.turn(0)
 
     def _stored(self, request: RemotingCommand, code: int, values: Mapping[Hole, str]) -> RemotingCommand:
         """Return the answer to a stored message."""
         fields = answers.stored_fields(
-            self._processor.common,
+            self._tasks.common,
             values[Hole.MESSAGE_ID],
             0,
             0,
-            capacity=self._processor.fields_capacity(request),
-            transaction_id=values.get(Hole.TRANSACTION_ID) if self._processor.line.put.adds_unique_key else None,
+            capacity=self._tasks.fields_capacity(request),
+            transaction_id=values.get(Hole.TRANSACTION_ID) if self._tasks.line.put.adds_unique_key else None,
         )
         fields |= {"queueId": values[Hole.QUEUE_ID], "queueOffset": values[Hole.QUEUE_OFFSET]}
-        return self._processor.answered(request, code, None, fields)
+        return self._tasks.answered(request, code, None, fields)
 
     def _changed(self, table: str, name: str | None) -> None:
         if table == TOPICS:
@@ -368,7 +365,7 @@ class CompiledSends:
         block = self._block
         if block[SendBlock.UNRUNG]:
             block[SendBlock.UNRUNG] = 0
-            waiting.ring(self._processor.counters.writer_bell)
+            waiting.ring(self._tasks.counters.writer_bell)
         block[SendBlock.RINGS_FROM] = 0 if self._takes <= 1 else TOGETHER_BYTES
         is_alone = self._takes == 1 and self._in_a_row >= ALONE_FROM
         self._takes = 0
@@ -378,10 +375,10 @@ class CompiledSends:
         """A request that Python's way took, because its topic or queue is not known here."""
         if request.code not in CODES or self.kernels.reason not in UNKNOWN or request.ext_fields is None:
             return
-        self._processor.context.counts.fast_code = request.code
+        self._tasks.context.counts.fast_code = request.code
         fields, is_short = request.ext_fields, request.code != RequestCode.SEND_MESSAGE
         topic, queue = fields.get("b" if is_short else "topic", ""), fields.get("e" if is_short else "queueId", "")
-        config = self._processor.context.tables.topics.get(topic)
+        config = self._tasks.context.tables.topics.get(topic)
         if config is None or not _is_for_compiled_sends(topic, config) or not queue.isdecimal():
             return
         slots, named = self._pipeline.slots, (topic, int(queue))
@@ -414,10 +411,10 @@ class CompiledSends:
         form = int(asked[at + AskedWord.FORM])
         if form == AnswerForm.NONE:
             return
-        said, opaque = self._processor.put_answer(outcome.status), int(asked[at + AskedWord.OPAQUE])
+        said, opaque = self._tasks.put_answer(outcome.status), int(asked[at + AskedWord.OPAQUE])
         request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque, serialize=Serialize(form & 1))
-        answer = self._processor.answered(request, said.code, said.remark, self._processor.common)
-        self._processor.context.answer(peer, request, answer)
+        answer = self._tasks.answered(request, said.code, said.remark, self._tasks.common)
+        self._tasks.context.answer(peer, request, answer)
 
     def _forget(self, at: int) -> None:
         """Take a put off those under way."""
@@ -449,13 +446,13 @@ class CompiledSends:
 
     def turn(self, now_ms: int) -> None:
         """Look whether the fast path is open (`now_ms`: wall time); count what was stored."""
-        processor, counters = self._processor, self._processor.counters
-        is_open = processor.context.tables.is_complete and now_ms >= processor.config.accepts_sends_from_ms
+        tasks, counters = self._tasks, self._tasks.counters
+        is_open = tasks.context.tables.is_complete and now_ms >= tasks.config.accepts_sends_from_ms
         is_open &= counters.broker_permission.read() & PERM_WRITE != 0
-        self._block[SendBlock.IS_OPEN] = is_open and not processor.is_store_busy()
+        self._block[SendBlock.IS_OPEN] = is_open and not tasks.is_store_busy()
         stored = int(self._block[SendBlock.STORED])
         if stored != self._stored_before:
-            waiting.add(processor.words.sends, stored - self._stored_before)
+            waiting.add(tasks.words.sends, stored - self._stored_before)
             self._stored_before = stored
 
     @property
@@ -469,15 +466,14 @@ class CompiledSends:
         return int(self._block[SendBlock.BYTES_UNDER_WAY])
 
 
-def compiled_sends(services: Iterable[object], buffer: Bytes) -> CompiledSends | None:
-    """The fast path beside `Sends`, where that is one of the services and this broker's sends may take it."""
-    processor = next((each.processor for each in services if isinstance(each, Sends)), None)
-    if processor is None or processor.puts is None:
+def compiled_sends(tasks: PutTasks, buffer: Bytes) -> CompiledSends | None:
+    """Open the fast path beside `tasks`, for what arrives in `buffer`; None where this broker has none."""
+    if tasks.ring is None:
         return None
-    compiled = CompiledSends(processor, processor.puts, buffer)
+    compiled = CompiledSends(tasks, tasks.ring, buffer)
     if not compiled.kernels.is_possible:
         return None
-    processor.puts.compiled = processor.compiled = compiled
+    tasks.share(compiled)
     return compiled
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from engine.front.connections.bridge import Bridge
 from engine.front.connections.near_wait import NearWait
-from engine.producer.pipeline import Outcome, Parked, Pipeline
+from engine.producer.pipeline import UNPUBLISHED, Outcome, Parked, Pipeline
 from engine.protocol.ha.put_status import PutMessageStatus
 from engine.settings.config import BrokerConfig
 from engine.shared_memory.cursors import BrokerCounters
@@ -22,7 +22,6 @@ from ipc.ring import DESCRIPTOR_WORDS, Descriptor
 from store.message.host import Host, offset_message_id
 from store.put.draft import Draft, starts_of
 
-UNPUBLISHED = -1  # as a number
 SLOT_LIMIT_MS = 3000  # for the writer to say where a new queue is; a client waits no longer
 PATIENCE_MS = 30_000  # without a word of the writer nobody knows what becomes of a put, and its client gave up long ago
 
@@ -50,23 +49,16 @@ class Waiter(NamedTuple):
 
 
 class FrontPipeline(Pipeline):
-    """A pipeline that tells who wants to know under which number a put is published next; UNPUBLISHED: it was not."""
+    """A pipeline whose tokens are Waiters."""
 
-    def _note(self, parked: Parked, in_sync_slaves: int) -> int:
-        number = super()._note(parked, in_sync_slaves)
-        if parked.token.on_number is not None:
-            parked.token.on_number(number)
-        return number
-
-    def _publish(self, parked: Parked) -> bool:
-        is_published = super()._publish(parked)
-        if not is_published and parked.token.on_number is not None:
-            parked.token.on_number(UNPUBLISHED)
-        return is_published
+    def numbered(self, token: Waiter, number: int) -> None:
+        """Tell the number to whoever asked for it."""
+        if token.on_number is not None:
+            token.on_number(number)
 
 
 class CompiledAnswers(Protocol):
-    """Puts of the compiled way that share the ring."""
+    """Compiled sends, which publish into the same ring."""
 
     def note_done(self) -> bool:
         """Note what is done by now; whether the pipeline has to look at each itself."""
@@ -84,8 +76,8 @@ class CompiledAnswers(Protocol):
         """
 
 
-class Puts:
-    """Puts of one front of a master. `compiled`, if set, publishes into the same ring, and answers its own puts."""
+class FrontRing:
+    """The ring of one front of a master, and the puts that are in it without an answer."""
 
     def __init__(
         self,
@@ -103,12 +95,16 @@ class Puts:
             wanted_ring=wanted_ring,
         )
         self._loop, self._is_due = loop, False
-        self.compiled: CompiledAnswers | None = None
+        self._compiled: CompiledAnswers | None = None
         self.message_id_prefix = offset_message_id(Host(config.broker_ip1, config.listen_port), 0)[:-16]
         self._bridges = [Bridge(words, index, rests=True) for words, index in self.pipeline.followed]
         for bridge in self._bridges:
             loop.add_reader(bridge.fd, self._on_moved, bridge)
         self._near, self._is_waiting = NearWait(self.pipeline, self._bridges, self.collect), False
+
+    def share(self, compiled: CompiledAnswers) -> None:
+        """Let compiled sends publish into this ring; they answer their own puts."""
+        self._compiled = compiled
 
     def put(
         self,
@@ -142,7 +138,7 @@ class Puts:
 
     def _wait(self) -> None:
         self._is_waiting = False
-        is_alone = self.compiled is not None and self.compiled.end_turn()
+        is_alone = self._compiled is not None and self._compiled.end_turn()
         self._near.wait(is_alone=is_alone)
 
     def _on_moved(self, bridge: Bridge) -> None:
@@ -153,18 +149,18 @@ class Puts:
     def collect(self, *, is_turn: bool = False) -> None:
         """Call the waiters of all puts that are done; `is_turn` also judges by the clock."""
         self._is_due = False
-        if self.compiled is None:
+        if self._compiled is None:
             outcomes = self.pipeline.collect()
         else:
-            if self.compiled.note_done() or is_turn:
+            if self._compiled.note_done() or is_turn:
                 self.pipeline.judge(time.monotonic_ns())
-            outcomes = self.pipeline.outcomes_of(self.pipeline.done_rows(self.compiled.answer()))
+            outcomes = self.pipeline.outcomes_of(self.pipeline.done_rows(self._compiled.answer()))
         for outcome in outcomes:
             waiter = outcome.token
             if waiter is not None:
                 waiter.on_done(self._of(outcome, waiter))
-            elif self.compiled is not None:
-                self.compiled.answer_failed(outcome)
+            elif self._compiled is not None:
+                self._compiled.answer_failed(outcome)
 
     def _of(self, outcome: Outcome, waiter: Waiter) -> PutOutcome:
         prefix, offset = self.message_id_prefix, outcome.physical_offset
@@ -234,8 +230,8 @@ class Puts:
 
     def close(self) -> None:
         """Give the ring back; what was published in it is still appended."""
-        if self.compiled is not None:
-            self.compiled.end_turn()
+        if self._compiled is not None:
+            self._compiled.end_turn()
         for bridge in self._bridges:
             self._loop.remove_reader(bridge.fd)
             bridge.close()

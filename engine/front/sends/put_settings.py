@@ -14,7 +14,7 @@ from store.tables import tables as broker_tables
 MULTI_TAG = "MULTI_TAG"
 
 
-class PutFacts:
+class PutSettings:
     """The facts; `now` returns them with the newest topics."""
 
     def __init__(self, config: BrokerConfig, tables: Tables) -> None:

@@ -17,8 +17,8 @@ from typing import Protocol
 
 from engine.front.connections.peer import Peer
 from engine.front.connections.service import FrontContext
-from engine.front.sends.put_facts import PutFacts
-from engine.front.sends.puts import PutOutcome, Puts
+from engine.front.sends.front_ring import CompiledAnswers, FrontRing, PutOutcome
+from engine.front.sends.put_settings import PutSettings
 from engine.front.sends.questions import Questions
 from engine.front.sends.task import OnPut, Task
 from engine.net.log_lines import Seldom
@@ -51,8 +51,8 @@ REJECTABLE = frozenset({
 SHARE_OF_ONE = 2  # one connection may have half of what all may have
 
 
-class CompiledCount(Protocol):
-    """Counts of compiled sends under way, in all and for each connection."""
+class CompiledPuts(CompiledAnswers, Protocol):
+    """Compiled sends that share the ring and the limits: what is under way, in all and for each connection."""
 
     @property
     def puts(self) -> int:
@@ -72,7 +72,7 @@ class CompiledCount(Protocol):
         """Look at the clock, wall time."""
 
 
-class SendProcessor(Answerer):
+class PutTasks(Answerer):
     """The facts, the ring and the answers that all puts of one front share."""
 
     def __init__(self, context: FrontContext) -> None:
@@ -83,15 +83,15 @@ class SendProcessor(Answerer):
         self.broker = SendingBroker(
             self.line, config.broker_ip1, config.accepts_sends_from_ms, config.max_message_bytes
         )
-        self.facts = PutFacts(config, context.tables)
+        self.settings = PutSettings(config, context.tables)
         self.common = {TRACE_ON: str(config.trace_on).lower(), MSG_REGION: config.region_id}
         self.decided: DecidedJournal | None = None
-        self.puts: Puts | None = None
+        self.ring: FrontRing | None = None
         if not self.is_slave:
             self.decided = DecidedJournal.attach(context.counters.directory, context.number)
             wanted_ring = self.decided.ring  # the one of the front before us: what it published there is looked at
-            self.puts = Puts(config, context.counters, context.loop, None if wanted_ring < 0 else wanted_ring)
-        self.compiled: CompiledCount | None = None  # fast sends, which do not come here
+            self.ring = FrontRing(config, context.counters, context.loop, None if wanted_ring < 0 else wanted_ring)
+        self._compiled: CompiledPuts | None = None  # fast sends, which do not come here
         self._tasks: dict[Task, None] = {}  # in the order of their arrival
         self._bytes = self._ends = 0
         self._of_peer: dict[int, tuple[int, int]] = {}  # requests and bytes of those that have tasks
@@ -103,6 +103,12 @@ class SendProcessor(Answerer):
 
     def _limits(self) -> Limits:
         return Limits(self.counters.min_physical_offset.read(), self.counters.max_physical_offset.read())
+
+    def share(self, compiled: CompiledPuts) -> None:
+        """Let compiled sends publish into the ring; the limits of what is under way count theirs, too."""
+        assert self.ring is not None, "a slave has no ring"
+        self._compiled = compiled
+        self.ring.share(compiled)
 
     # in and out
 
@@ -129,7 +135,7 @@ class SendProcessor(Answerer):
 
     def _under_way(self, peer: Peer) -> tuple[int, int]:
         """Requests of a connection, and their bytes."""
-        of_peer = None if self.compiled is None else self.compiled.of_peer(peer)
+        of_peer = None if self._compiled is None else self._compiled.of_peer(peer)
         return self._of_peer.get(peer.number, (0, 0)) if of_peer is None else of_peer
 
     def _charge(self, peer: Peer, requests: int, size: int) -> None:
@@ -139,8 +145,8 @@ class SendProcessor(Answerer):
             self._of_peer[peer.number] = has[0] + requests, has[1] + size
         else:
             self._of_peer.pop(peer.number, None)
-        if self.compiled is not None:
-            self.compiled.charge(peer, requests, size)
+        if self._compiled is not None:
+            self._compiled.charge(peer, requests, size)
 
     def _refusal(self, request: RemotingCommand) -> str | None:
         """rejectRequest: of what a broker refuses before it looks at it."""
@@ -154,9 +160,9 @@ class SendProcessor(Answerer):
 
     def is_store_busy(self) -> bool:
         """isOSPageCacheBusy: the log has taken nothing for that long, and something waits for it."""
-        if self.puts is None:
+        if self.ring is None:
             return False
-        return self.puts.pipeline.writer_waits_ms(time.monotonic_ns()) > self.config.page_cache_busy_timeout_ms
+        return self.ring.pipeline.writer_waits_ms(time.monotonic_ns()) > self.config.page_cache_busy_timeout_ms
 
     def finish(self, task: Task, answer: RemotingCommand | None) -> None:
         """Answer a task, once; None: it has none."""
@@ -220,7 +226,7 @@ class SendProcessor(Answerer):
         on_put: OnPut,
     ) -> None:
         """Put a draft for a task. Raises Busy."""
-        if self.puts is None:  # a slave's log is its master's
+        if self.ring is None:  # a slave's log is its master's
             on_put.done(PutOutcome(PutMessageStatus.SERVICE_NOT_AVAILABLE, -1, -1, "", queue_id))
             return
 
@@ -241,7 +247,7 @@ class SendProcessor(Answerer):
 
         on_put.note(1)
         try:
-            self.puts.put(
+            self.ring.put(
                 draft,
                 waits=waits,
                 queue_id=queue_id,
@@ -257,7 +263,7 @@ class SendProcessor(Answerer):
     @property
     def parked_puts(self) -> int:
         """Return the number of puts that are not in the ring."""
-        return 0 if self.puts is None else self.puts.pipeline.parked_puts
+        return 0 if self.ring is None else self.ring.pipeline.parked_puts
 
     def put_answer(self, status: PutMessageStatus) -> answers.PutAnswer:
         """Return the response code and remark of a status."""
@@ -296,19 +302,19 @@ class SendProcessor(Answerer):
 
     def turn(self) -> None:
         """Answer what has come to its time; publish how it goes."""
-        if self.puts is not None:
-            self.puts.turn()
-            self.context.counts.fast_sends(self.puts.pipeline.latencies, monotonic_ms())
-            if self.puts.pipeline.parked_puts and self.config.broker_fast_failure_enable:
-                self.puts.expire(all_of_them=self.is_store_busy())
+        if self.ring is not None:
+            self.ring.turn()
+            self.context.counts.fast_sends(self.ring.pipeline.latencies, monotonic_ms())
+            if self.ring.pipeline.parked_puts and self.config.broker_fast_failure_enable:
+                self.ring.expire(all_of_them=self.is_store_busy())
         for task, waited_ms, asking in self.questions.overdue():
             self._busy(task, answers.TIMED_OUT.format(waited_ms, asking))
-        first, compiled = next(iter(self._tasks), None), self.compiled
+        first, compiled = next(iter(self._tasks), None), self._compiled
         waited_ms = 0 if first is None else first.waited_ms
-        if self.puts is not None and compiled is not None:
+        if self.ring is not None and compiled is not None:
             compiled.turn(wall_ms())
-            waited_ms = max(waited_ms, self.puts.oldest_wait_ms())
-            waiting.note(self.words.writer_wait_ms, self.puts.pipeline.writer_waits_ms(time.monotonic_ns()))
+            waited_ms = max(waited_ms, self.ring.oldest_wait_ms())
+            waiting.note(self.words.writer_wait_ms, self.ring.pipeline.writer_waits_ms(time.monotonic_ns()))
         waiting.note(self.words.sends_in_flight, len(self._tasks) + (compiled.puts if compiled else 0))
         waiting.note(self.words.send_wait_ms, waited_ms)
         waiting.note(self.words.ends_in_flight, self._ends)
@@ -317,10 +323,10 @@ class SendProcessor(Answerer):
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is under way."""
-        is_compiled_at_rest = self.compiled is None or not self.compiled.puts
-        return not self._tasks and is_compiled_at_rest and (self.puts is None or self.puts.is_at_rest)
+        is_compiled_at_rest = self._compiled is None or not self._compiled.puts
+        return not self._tasks and is_compiled_at_rest and (self.ring is None or self.ring.is_at_rest)
 
     def close(self) -> None:
         """Release the ring and its threads, if the broker has them."""
-        if self.puts is not None:
-            self.puts.close()
+        if self.ring is not None:
+            self.ring.close()

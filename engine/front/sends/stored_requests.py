@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from engine.front.connections.relay import Json
 from engine.front.sends import counting
-from engine.front.sends.puts import PutOutcome
-from engine.front.sends.send_processor import SendProcessor
+from engine.front.sends.front_ring import PutOutcome
+from engine.front.sends.put_tasks import PutTasks
 from engine.front.sends.task import OnPut, Task
 from engine.front.sends.topic_checks import TopicChecks
 from engine.producer.pipeline import Busy
@@ -41,19 +41,19 @@ from store.put.resend import SendBack, sent_back
 class SendBacks:
     """Messages given back through one front."""
 
-    def __init__(self, processor: SendProcessor) -> None:
-        self._processor = processor
+    def __init__(self, tasks: PutTasks) -> None:
+        self._tasks = tasks
 
     def begin(self, task: Task) -> None:
         """A request. Raises Refused, Thrown."""
         header = send_back.send_back_header(task.request)
-        processor = self._processor
-        config = processor.context.tables.groups.get(header.group)
+        tasks = self._tasks
+        config = tasks.context.tables.groups.get(header.group)
         if config is not None:
             self._with_group(task, header, config)
         else:
             fields = {"group": header.group}
-            processor.questions.ask(
+            tasks.questions.ask(
                 task,
                 "ensure_group",
                 header.group,
@@ -62,23 +62,23 @@ class SendBacks:
             )
 
     def _with_group(self, task: Task, header: SendBackHeader, group: Json | None) -> None:
-        processor = self._processor
+        tasks = self._tasks
         if group is None:
-            raise checks.group_missing(processor.broker, header.group)
-        if not processor.counters.broker_permission.read() & checks.PERM_WRITE:
-            raise checks.forbidden(processor.broker)
+            raise checks.group_missing(tasks.broker, header.group)
+        if not tasks.counters.broker_permission.read() & checks.PERM_WRITE:
+            raise checks.forbidden(tasks.broker)
         if group["retryQueueNums"] <= 0:
-            processor.say(task)
+            tasks.say(task)
             return
         question = send_back.retry_topic(header, group["retryQueueNums"])
         self._with_topic(task, question, lambda topic: self._back(task, header, group, topic))
 
     def _with_topic(self, task: Task, question: Json, then: Callable[[Json], None]) -> None:
-        processor, name = self._processor, question["topic"]
-        config = processor.context.tables.topics.get(name)
+        tasks, name = self._tasks, question["topic"]
+        config = tasks.context.tables.topics.get(name)
         if config is not None:
             then(config)
-        elif processor.is_slave:  # it makes none
+        elif tasks.is_slave:  # it makes none
             self._say_status(task, PutMessageStatus.SERVICE_NOT_AVAILABLE)
         else:
 
@@ -87,56 +87,56 @@ class SendBacks:
                     raise send_back.topic_missing(name)
                 then(answer["config"])
 
-            processor.questions.ask(task, "ensure_back_topic", name, question, made)
+            tasks.questions.ask(task, "ensure_back_topic", name, question, made)
 
     def _back(self, task: Task, header: SendBackHeader, group: Json, topic: Json) -> None:
-        processor = self._processor
+        tasks = self._tasks
         send_back.check_retry_topic(topic)
         if header.offset is None:
-            raise send_back.lacks("offset", processor.line)
-        message = processor.message_at(header.offset)
+            raise send_back.lacks("offset", tasks.line)
+        message = tasks.message_at(header.offset)
         if message is None:
             raise send_back.message_missing(header.offset)
         if header.delay_level is None:
-            raise send_back.lacks("delayLevel", processor.line)
+            raise send_back.lacks("delayLevel", tasks.line)
         asked = SendBack(
             group=header.group,
             delay_level=header.delay_level,
             max_reconsume_times=attempts_max(task.request, header.max_reconsume_times, group["retryMaxTimes"]),
-            queue_id=processor.drawn_queue(group["retryQueueNums"]),
+            queue_id=tasks.drawn_queue(group["retryQueueNums"]),
         )
         try:
-            stored = sent_back(message, asked, processor.facts.now())
+            stored = sent_back(message, asked, tasks.settings.now())
         except InvalidMessage as invalid:
-            self._say_status(task, processor.status_of(invalid))
+            self._say_status(task, tasks.status_of(invalid))
             return
         if stored.topic.startswith(DEAD_PREFIX):
             origin = (task.request.ext_fields or {}).get("originTopic", "")
-            counting.note_dead(processor.context.counts, header.group, origin)
+            counting.note_dead(tasks.context.counts, header.group, origin)
             question = send_back.dead_topic(stored.topic, topics.DEAD_QUEUES)
             self._with_topic(task, question, lambda _topic: self._put(task, stored))
         else:
             self._put(task, stored)
 
     def _put(self, task: Task, stored: Stored) -> None:
-        processor, facts = self._processor, self._processor.facts.now()
+        tasks, facts = self._tasks, self._tasks.settings.now()
         try:
             draft = draft_of(to_log(stored, facts), facts)
         except (PropertiesTooLarge, InvalidMessage) as invalid:
-            self._say_status(task, processor.status_of(invalid))
+            self._say_status(task, tasks.status_of(invalid))
             return
 
         def done(outcome: PutOutcome) -> None:
             self._say_status(task, outcome.status)
 
-        processor.put_stored(task, stored, draft, OnPut(done))
+        tasks.put_stored(task, stored, draft, OnPut(done))
 
     def _say_status(self, task: Task, status: PutMessageStatus) -> None:
         if status is PutMessageStatus.PUT_OK:
-            self._processor.say(task)
+            self._tasks.say(task)
         else:
-            name = send_back.status_name(status, self._processor.line.put)
-            self._processor.say(task, ResponseCode.SYSTEM_ERROR, name)
+            name = send_back.status_name(status, self._tasks.line.put)
+            self._tasks.say(task, ResponseCode.SYSTEM_ERROR, name)
 
 
 CALL_LIMIT_MS = 12_000  # Broker2Client.callClient waits for ten seconds
@@ -145,18 +145,18 @@ CALL_LIMIT_MS = 12_000  # Broker2Client.callClient waits for ten seconds
 class Replies:
     """Replies that one front receives."""
 
-    def __init__(self, processor: SendProcessor, topics: TopicChecks) -> None:
-        self._processor, self._topics = processor, topics
+    def __init__(self, tasks: PutTasks, topics: TopicChecks) -> None:
+        self._tasks, self._topics = tasks, topics
 
     def begin(self, task: Task) -> None:
         """A request. Raises Refused, Thrown."""
         header = send_header(task.request)
-        check_whole(self._processor.broker, header, len(task.request.body))
-        with self._processor.guarded(task, self._processor.common):
+        check_whole(self._tasks.broker, header, len(task.request.body))
+        with self._tasks.guarded(task, self._tasks.common):
             self._topics.check(task, header, lambda checked, _topic: self._push(task, header, checked.queue_id))
 
     def _push(self, task: Task, header: SendHeader, queue_id: int) -> None:
-        processor, facts = self._processor, self._processor.facts.now()
+        tasks, facts = self._tasks, self._tasks.settings.now()
         properties = reserved_removed(header.properties, facts)
         fields = parse_properties(facts.policy, properties)
         client_id = fields.get(REPLY_TO_CLIENT)
@@ -190,14 +190,14 @@ class Replies:
             born, own = (f"{host.ip}:{host.port}" for host in (task.peer.address, facts.store_host))
             call = reply.push(header, property_text(facts.policy, fields), born, own, wall_ms())
             call |= {"channel": answer["channel"], "body": base64.b64encode(stored.body).decode()}
-            processor.questions.ask(task, "call", name, call, answered)
+            tasks.questions.ask(task, "call", name, call, answered)
 
-        processor.questions.ask(task, "find_client", name, {"clientId": client_id}, known)
+        tasks.questions.ask(task, "find_client", name, {"clientId": client_id}, known)
 
     def _pushed(self, task: Task, stored: Stored, pushed: PushResult) -> None:
         """Keep it, whether somebody took it or not; the answer tells of the push."""
-        processor, facts = self._processor, self._processor.facts.now()
-        if not processor.config.store_reply_message_enable:
+        tasks, facts = self._tasks, self._tasks.settings.now()
+        if not tasks.config.store_reply_message_enable:
             self._say(task, stored, pushed, None)
             return
         try:
@@ -205,17 +205,17 @@ class Replies:
         except (PropertiesTooLarge, InvalidMessage):
             self._say(task, stored, pushed, None)
             return
-        processor.put_stored(task, stored, draft, OnPut(lambda outcome: self._say(task, stored, pushed, outcome)))
+        tasks.put_stored(task, stored, draft, OnPut(lambda outcome: self._say(task, stored, pushed, outcome)))
 
     def _say(self, task: Task, stored: Stored, pushed: PushResult, outcome: PutOutcome | None) -> None:
-        fields, capacity = self._processor.common, self._processor.fields_capacity(task.request)
+        fields, capacity = self._tasks.common, self._tasks.fields_capacity(task.request)
         if outcome is not None and outcome.status.is_stored:
             fields = answers.stored_fields(
                 fields, outcome.message_id, stored.queue_id, outcome.queue_offset, capacity=capacity
             )
         elif pushed is reply.PUSHED:
             fields = answers.stored_fields(fields, "0", stored.queue_id, 0, capacity=capacity)
-        self._processor.say(task, pushed.code, pushed.remark, fields)
+        self._tasks.say(task, pushed.code, pushed.remark, fields)
 
 
 A_TURN, WAITS_MS = 100, 3000
@@ -224,8 +224,8 @@ A_TURN, WAITS_MS = 100, 3000
 class MovedOffsets:
     """Events of one front; `noted` is what its pulls note, a bounded number."""
 
-    def __init__(self, processor: SendProcessor, noted: deque[MovedOffset]) -> None:
-        self._processor, self._noted = processor, noted
+    def __init__(self, tasks: PutTasks, noted: deque[MovedOffset]) -> None:
+        self._tasks, self._noted = tasks, noted
 
     def turn(self) -> None:
         """Write at most A_TURN of the noted events."""
@@ -233,13 +233,13 @@ class MovedOffsets:
             self._write(self._noted.popleft())
 
     def _write(self, event: MovedOffset) -> None:
-        processor, facts = self._processor, self._processor.facts.now()
-        if processor.puts is None:  # a slave's log is its master's
+        tasks, facts = self._tasks, self._tasks.settings.now()
+        if tasks.ring is None:  # a slave's log is its master's
             return
-        stored = offset_moved(event, processor.config.broker_name, facts, wall_ms())
+        stored = offset_moved(event, tasks.config.broker_name, facts, wall_ms())
         try:
             draft = draft_of(to_log(stored, facts), facts)
-            processor.puts.put(
+            tasks.ring.put(
                 draft,
                 waits=False,
                 queue_id=stored.queue_id,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.front.connections.peer import Peer
-from engine.front.sends.puts import PutOutcome
+from engine.front.sends.front_ring import PutOutcome
 from engine.protocol.remoting.frame import RemotingCommand
 from ipc.waiting import NS_PER_MS
 
@@ -46,5 +46,5 @@ class OnPut(NamedTuple):
 
     done: Callable[[PutOutcome], None]  # its outcome, unless it waits for too long to be published
     expired: Callable[[], None] = _nothing  # called then: it is not published, and the task is answered
-    number: Callable[[int], None] | None = None  # as `on_number` of `Puts.put`
+    number: Callable[[int], None] | None = None  # as `on_number` of `FrontRing.put`
     note: Callable[[int], None] = _not_noted  # 1 before the draft can be seen by anybody, -1 where it is not stored

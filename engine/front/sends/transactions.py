@@ -18,8 +18,8 @@ from functools import partial
 from typing import Protocol
 
 from engine.front.sends import counting
-from engine.front.sends.puts import PutOutcome
-from engine.front.sends.send_processor import SendProcessor
+from engine.front.sends.front_ring import PutOutcome
+from engine.front.sends.put_tasks import PutTasks
 from engine.front.sends.task import OnPut, Task
 from engine.net.log_lines import Seldom
 from engine.producer.pipeline import Busy
@@ -159,28 +159,28 @@ Op = tuple[int, str]  # queue of the halves, their offsets
 class TransactionEnds:
     """Ends of transactions that reach one front."""
 
-    def __init__(self, processor: SendProcessor) -> None:
-        self._processor, config = processor, processor.config
+    def __init__(self, tasks: PutTasks) -> None:
+        self._tasks, config = tasks, tasks.config
         self._batches = OpBatches(
             bytes_max=config.transaction_op_msg_max_bytes, interval_ms=config.transaction_op_batch_interval_ms
         )
         self._again: deque[Op] = deque()
         self._seldom = Seldom(log)
         self._decisions: Decisions | None = None
-        self._log = CommitsInLog(config, processor.counters)
-        if processor.decided is not None and processor.puts is not None:
-            context, fronts = processor.context, range(config.front_processes)
+        self._log = CommitsInLog(config, tasks.counters)
+        if tasks.decided is not None and tasks.ring is not None:
+            context, fronts = tasks.context, range(config.front_processes)
             others = [
-                DecidedTable.attach(processor.counters.directory, front) for front in fronts if front != context.number
+                DecidedTable.attach(tasks.counters.directory, front) for front in fronts if front != context.number
             ]
-            self._decisions = Decisions(processor.decided, others, processor.puts)
+            self._decisions = Decisions(tasks.decided, others, tasks.ring)
             for half in self._decisions.left_halves:
                 self._note_op(HALF_QUEUE, half)
 
     def begin(self, task: Task) -> None:
         """A request. Raises Refused, Thrown."""
-        header, processor = end_header(task.request), self._processor
-        if processor.is_slave:
+        header, tasks = end_header(task.request), self._tasks
+        if tasks.is_slave:
             raise on_slave()
         if header.is_asked or header.decision is not Decision.COMMIT:
             self._seldom.tell(
@@ -191,14 +191,14 @@ class TransactionEnds:
                 level=logging.DEBUG,
             )
         if header.decision is Decision.PENDING:
-            processor.finish(task, None)
+            tasks.finish(task, None)
             return
         half = check_half(
-            None if header.half_physical_offset is None else processor.message_at(header.half_physical_offset),
+            None if header.half_physical_offset is None else tasks.message_at(header.half_physical_offset),
             header,
             task.now_ms,
-            timeout_ms=processor.config.transaction_timeout_ms,
-            rejects_late=processor.line.put.rejects_late_ends,
+            timeout_ms=tasks.config.transaction_timeout_ms,
+            rejects_late=tasks.line.put.rejects_late_ends,
         )
         self._end(task, half, header.decision)
 
@@ -217,7 +217,7 @@ class TransactionEnds:
             return
         if state is None:
             self._decisions.roll_back(key)
-            counting.note_rolled_back(self._processor.context.counts, half)
+            counting.note_rolled_back(self._tasks.context.counts, half)
         elif is_commit is not (state is State.COMMITTED):
             self._remove(None, half, key, None)
             raise Refused(ResponseCode.ILLEGAL_OPERATION, ENDED)
@@ -235,13 +235,13 @@ class TransactionEnds:
         return True
 
     def _commit(self, task: Task, half: Message, key: bytes, decisions: Decisions) -> None:
-        processor, facts = self._processor, self._processor.facts.now()
+        tasks, facts = self._tasks, self._tasks.settings.now()
         try:
             stored = committed(half, facts)
             draft = draft_of(to_log(stored, facts), facts)
         except (PropertiesTooLarge, InvalidMessage) as invalid:
-            answer = end_answer(processor.status_of(invalid), processor.config.max_message_bytes)
-            processor.say(task, answer.code, answer.remark)
+            answer = end_answer(tasks.status_of(invalid), tasks.config.max_message_bytes)
+            tasks.say(task, answer.code, answer.remark)
             return
         place = decisions.begin(key)
         if place is None:
@@ -250,28 +250,28 @@ class TransactionEnds:
         def done(outcome: PutOutcome) -> None:
             if outcome.status.is_stored:
                 decisions.is_put(place)
-                counting.note_committed(processor.context.counts, half, stored)
+                counting.note_committed(tasks.context.counts, half, stored)
                 self._remove(task, half, key, None)
                 return
             if outcome.status is PutMessageStatus.UNKNOWN_ERROR and outcome.number != NOTHING:
                 decisions.is_unknown(place, outcome.number)
             else:
                 decisions.is_not_put(place)
-            answer = end_answer(outcome.status, processor.config.max_message_bytes)
-            processor.say(task, answer.code, answer.remark)
+            answer = end_answer(outcome.status, tasks.config.max_message_bytes)
+            tasks.say(task, answer.code, answer.remark)
 
         try:
-            processor.put(
+            tasks.put(
                 task,
                 draft,
                 waits=stored.waits,
                 queue_id=stored.queue_id,
-                limit_ms=processor.config.wait_in_transaction_queue_ms,
+                limit_ms=tasks.config.wait_in_transaction_queue_ms,
                 on_put=OnPut(
                     done,
                     expired=lambda: decisions.is_not_put(place),
                     number=lambda number: decisions.publishes(place, number),
-                    note=partial(counting.note_not_sent, processor.context.counts, draft),
+                    note=partial(counting.note_not_sent, tasks.context.counts, draft),
                 ),
             )
         except Busy:
@@ -280,19 +280,19 @@ class TransactionEnds:
 
     def _remove(self, task: Task | None, half: Message, key: bytes, remark: str | None) -> None:
         """Note that the half is done with; the producer is answered once that is written, or will be with others."""
-        facts = self._processor.facts.now()
+        facts = self._tasks.settings.now()
         assert self._decisions is not None, "a slave ends none"
         self._decisions.op_is_due(key, half.queue_offset)
         if facts.policy.ops_in_batches:
             self._note_op(half.queue_id, half.queue_offset)
             self._write_due()
             if task is not None:
-                self._processor.say(task, ResponseCode.SUCCESS, remark)
+                self._tasks.say(task, ResponseCode.SUCCESS, remark)
         else:
             self._write((half.queue_id, op_offsets(half.queue_offset, facts)), task, remark)
 
     def _note_op(self, queue_id: int, half: int) -> None:
-        facts = self._processor.facts.now()
+        facts = self._tasks.settings.now()
         offsets = op_offsets(half, facts)
         if facts.policy.ops_in_batches:
             self._batches.add(queue_id, offsets, monotonic_ms())
@@ -300,13 +300,13 @@ class TransactionEnds:
             self._try_again((queue_id, offsets))
 
     def _write(self, op: Op, task: Task | None = None, remark: str | None = None) -> None:
-        processor, facts = self._processor, self._processor.facts.now()
+        tasks, facts = self._tasks, self._tasks.settings.now()
         stored = op_message(*op, facts, wall_ms())
         draft = draft_of(to_log(stored, facts), facts)
 
         def answer() -> None:
             if task is not None:
-                processor.say(task, ResponseCode.SUCCESS, remark)
+                tasks.say(task, ResponseCode.SUCCESS, remark)
 
         def done(outcome: PutOutcome) -> None:
             if outcome.status.is_stored:
@@ -319,15 +319,15 @@ class TransactionEnds:
             self._try_again(op)
             answer()
 
-        assert processor.puts is not None, "a slave ends none"
+        assert tasks.ring is not None, "a slave ends none"
         try:
-            processor.puts.put(
+            tasks.ring.put(
                 draft,
                 waits=stored.waits,
                 queue_id=stored.queue_id,
                 on_done=done,
                 on_expired=expired,
-                limit_ms=processor.config.wait_in_transaction_queue_ms,
+                limit_ms=tasks.config.wait_in_transaction_queue_ms,
             )
         except Busy:
             expired(0)

@@ -41,7 +41,7 @@ def shop(region_dir: Path) -> Iterator[Shop]:
 
 
 def pulls_of(shop: Shop) -> Pulls:
-    return next(each for each in shop.front._services if isinstance(each, Pulls))
+    return shop.front._pulls
 
 
 def only_peer(shop: Shop, port: int) -> peers.Peer:

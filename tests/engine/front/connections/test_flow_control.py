@@ -15,9 +15,8 @@ import pytest
 from engine.front.connections.near_wait import NearWait
 from engine.front.frames.send_words import SendBlock
 from engine.front.front import Front
-from engine.front.sends import puts
+from engine.front.sends import front_ring
 from engine.front.sends.compiled_sends import ALONE_FROM
-from engine.front.sends.sends import Sends
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.sending import answers
@@ -44,13 +43,13 @@ TOPICS = {TOPIC: {
 UNIQUE = "UNIQ_KEY\x017F0000010C3A18B4AAC27A3B9F0D0000"
 PAUSE_SECONDS = 0.002
 WITHIN_A_TURN_MS, FOR_EVER_MS = 1, 1 << 30
-SLOT_LIMIT_MS = puts.SLOT_LIMIT_MS
+SLOT_LIMIT_MS = front_ring.SLOT_LIMIT_MS
 
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long this machine takes, the writer that a test plays says in time where a new queue is."""
-    monkeypatch.setattr(puts, "SLOT_LIMIT_MS", FOR_EVER_MS)
+    monkeypatch.setattr(front_ring, "SLOT_LIMIT_MS", FOR_EVER_MS)
 
 
 def send(opaque: int = 1, body: bytes = b"x", *, queue_id: int = 0, fast: bool = True) -> RemotingCommand:
@@ -159,12 +158,11 @@ class Bed:
 
 
 def sends_of(front: Front) -> Any:
-    (sends,) = (each for each in front._services if isinstance(each, Sends))
-    return sends
+    return front._sends
 
 
 def pipeline_of(front: Front) -> Any:
-    return sends_of(front).processor.puts.pipeline
+    return sends_of(front).tasks.ring.pipeline
 
 
 @contextmanager
@@ -194,7 +192,7 @@ def test_the_writer_is_rung_for_when_what_came_is_read_if_not_before(region_dir:
         sends = sends_of(bed.front)
         bed.counters.region.words[bell.index + Followed.WAITERS] = 1
         for n in range(3):
-            sends.processor.compiled.kernels.block[SendBlock.RINGS_FROM], before = rings_from, bell.read()
+            sends.compiled.kernels.block[SendBlock.RINGS_FROM], before = rings_from, bell.read()
             client.send(send(n))
             await_that(lambda n=n: bed.under_way == n + 1, "it is under way")  # type: ignore[misc]
             await_that(lambda before=before: bell.read() == before + 1, "the writer is rung for")  # type: ignore[misc]
@@ -259,7 +257,7 @@ def test_bytes_under_way_are_bounded_headers_among_them(region_dir: Path, fast: 
 
 
 def test_what_waits_too_long_before_the_ring_is_taken_back(region_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(puts, "SLOT_LIMIT_MS", WITHIN_A_TURN_MS)
+    monkeypatch.setattr(front_ring, "SLOT_LIMIT_MS", WITHIN_A_TURN_MS)
     with opened(region_dir, waitTimeMillsInSendQueue=WITHIN_A_TURN_MS) as bed:
         client = FrontClient(bed.port)
         client.send(send(1), send(2))  # nobody says which slot the queue has
@@ -302,8 +300,8 @@ def test_a_log_that_takes_nothing_rejects_and_gives_back_what_waits(region_dir: 
         bed.front._tables.topics[TOPIC]["writeQueueNums"] = bed.front._tables.topics[TOPIC]["readQueueNums"] = 16
         client.send(send(3, queue_id=9))  # parked: its queue has no slot
         await_that(lambda: pipeline_of(bed.front).parked_puts == 1, "it is parked, and the writer rests since before")
-        processor = sends_of(bed.front).processor
-        processor.config = replace(processor.config, page_cache_busy_timeout_ms=300)
+        tasks = sends_of(bed.front).tasks
+        tasks.config = replace(tasks.config, page_cache_busy_timeout_ms=300)
         answer = client.take()
         assert answer.opaque == 3 and refused(answer, answers.STORE_BUSY), answer
         assert refused(bed.exchange(other, send(4)), answers.REJECTED)
@@ -368,9 +366,9 @@ def test_a_client_that_hangs_up_with_sends_under_way_leaves_nothing_behind(regio
             bed.works.set()
             await_that(lambda: bed.under_way == 0, "all is done")
             bed.rest()
-        processor, pipeline = sends_of(bed.front).processor, pipeline_of(bed.front)
+        tasks, pipeline = sends_of(bed.front).tasks, pipeline_of(bed.front)
         await_that(
-            lambda: not (processor._of_peer or processor._tasks or processor._bytes or pipeline.puts or pipeline.bytes),
+            lambda: not (tasks._of_peer or tasks._tasks or tasks._bytes or pipeline.puts or pipeline.bytes),
             "nothing left",
         )
         bed.sends_again(well)

@@ -59,7 +59,7 @@ class Front:
 
     def __init__(self, config: BrokerConfig, counters: BrokerCounters, number: int) -> None:
         self.relay, self.tables, self.peer = PlayedRelay(), Tables(), PlayedPeer()
-        self.loop = asyncio.new_event_loop()
+        self.loop, self.buffer = asyncio.new_event_loop(), np.zeros(BUFFER_BYTES, np.uint8)
         context = FrontContext(
             config,
             counters,
@@ -70,10 +70,9 @@ class Front:
             {1: cast(Peer, self.peer)},
             number,
             FrontCounts(cast(Relay, self.relay)),
+            self.buffer,
         )
         self.pulls = Pulls(context)
-        self.buffer = np.zeros(BUFFER_BYTES, np.uint8)
-        self.pulls.compiled.receives(self.buffer)
         for table, entries in TABLES.items():
             self.tables.take({"table": table, "entries": entries, "whole": True, "begins": True, "ends": True})
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.front.connections.tables import GROUPS, TOPICS, Tables
-from engine.front.sends.put_facts import MULTI_TAG, PutFacts
+from engine.front.sends.put_settings import MULTI_TAG, PutSettings
 from engine.settings.config import from_mapping
 from store.tables import tables as broker_tables
 
@@ -31,7 +31,7 @@ def special(tables: Tables) -> tuple[set[str], set[str]]:
 @pytest.mark.parametrize("seed", range(4))
 def test_facts_of_changed_topics_equal_those_of_the_whole_table(tmp_path: Path, seed: int) -> None:
     dice, tables = random.Random(seed), Tables()
-    facts = PutFacts(from_mapping({"storePathRootDir": tmp_path, "brokerName": "a"}), tables)
+    facts = PutSettings(from_mapping({"storePathRootDir": tmp_path, "brokerName": "a"}), tables)
     for _ in range(300):
         entries = {name: dice.choice(KINDS) for name in dice.sample(NAMES, dice.randrange(4))}
         if dice.random() < 0.1:
@@ -46,7 +46,7 @@ def test_facts_of_changed_topics_equal_those_of_the_whole_table(tmp_path: Path, 
 
 def test_only_topics_that_changed_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables, looked, batch_of = Tables(), list[int](), broker_tables.batch_topics
-    facts = PutFacts(from_mapping({"storePathRootDir": tmp_path, "brokerName": "a"}), tables)
+    facts = PutSettings(from_mapping({"storePathRootDir": tmp_path, "brokerName": "a"}), tables)
     entries: dict[str, Any] = {f"t{n}": {} for n in range(1000)}
     tables.take({"table": TOPICS, "whole": True, "begins": True, "ends": True, "entries": entries})
 
