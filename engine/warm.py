@@ -10,7 +10,6 @@ import socket
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeVar
@@ -77,8 +76,7 @@ class _Miniature:
 
     def __init__(self, config: BrokerConfig, root: Path) -> None:
         self.root = root
-        self.config = replace(
-            config,
+        self.config = config.replaced(
             store_path_root_dir=root / "store",
             store_path_commit_log=root / "store" / COMMIT_LOG,
             mapped_file_size_commit_log_bytes=SEGMENT_BYTES,
@@ -318,9 +316,10 @@ def _warm_columns(array: Bytes) -> None:
     starts, name = np.zeros(1, np.int64), np.frombuffer(b"name", np.uint8)
     values, pairs = (np.zeros((len(columns), 1), np.int64) for columns in (property_kernel.Value, property_kernel.Pair))
     ends, out = np.zeros(2, np.int32), np.zeros(2, np.uint8)
-    property_kernel.find_property(array, starts, starts, name, values)
+    property_kernel.find_properties(array, starts, starts, name, np.array([0, len(name)]), values)
     property_kernel.find_pairs(array, starts, starts, pairs, ends, np.zeros(property_kernel.TABLE_WORDS, np.int64))
     span_kernel.copy_spans(array, starts, starts, ends, out)
+    span_kernel.number_spans(array, starts, starts, ends, starts.copy(), np.zeros(2, np.int64))
     span_kernel.is_all_ascii(out)
     span_kernel.write_hexadecimals(array, starts, 1, out, 0, 2)
 

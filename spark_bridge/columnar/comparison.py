@@ -44,7 +44,7 @@ def compare(files: SegmentFiles, base_offset: int, one: SideFile) -> Iterator[in
 
 def _compared(rows: SegmentRows, file: pq.ParquetFile) -> Iterator[int]:
     said = _Rows(file)
-    for batch in rows.batches():
+    for batch in (encoded.cast(SCHEMA) for encoded in rows.batches()):
         beside = said.take(len(batch))
         if not beside.equals(batch):
             raise Differs(_difference(batch, beside))

@@ -10,7 +10,7 @@ import errno
 import logging
 import os
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from spark_bridge.columnar.rounds import TO_BUILD, Built, SealedSegments, build_these, tidy
@@ -120,10 +120,11 @@ class Keeper:
         side_files.make_folder(self._root)
         with _holding(self._root):
             side_files.remove_leftovers(self._root)
-            for one in build_these(store, [(base, before)]):
-                if isinstance(one, Built):
-                    self._count(one)
-                yield 1
+            with closing(build_these(store, [(base, before)])) as building:
+                for one in building:
+                    if isinstance(one, Built):
+                        self._count(one)
+                    yield 1
 
     def _count(self, one: Built) -> None:
         self._settled.add(one.base_offset)

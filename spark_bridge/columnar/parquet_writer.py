@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_bridge.columnar.segment_rows import SCHEMA
+from spark_bridge.columnar.segment_rows import ENCODED_SCHEMA
 from spark_bridge.columnar.side_file import (
     COLUMN_NAMES,
     FOOTER_TAIL_BYTES,
@@ -53,7 +53,7 @@ class ParquetFile:
         try:
             self._writer = pq.ParquetWriter(
                 pa.PythonFile(self._sink, mode="w"),
-                SCHEMA,
+                ENCODED_SCHEMA,
                 compression="ZSTD",
                 compression_level=1,
                 use_dictionary=[name for name in COLUMN_NAMES if name not in ENCODINGS],
@@ -79,7 +79,7 @@ class ParquetFile:
 
     def _write_group(self) -> None:
         assert self._writer is not None
-        table = pa.Table.from_batches(self._held, SCHEMA)
+        table = pa.Table.from_batches(self._held, ENCODED_SCHEMA).unify_dictionaries()
         self._held, self._held_rows, self._held_bytes = [], 0, 0
         self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS_MAX)
 

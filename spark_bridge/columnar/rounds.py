@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -19,6 +21,7 @@ from spark_bridge.columnar import side_file
 from spark_bridge.columnar.parquet_writer import ParquetFile
 from spark_bridge.columnar.segment_rows import SegmentRows, Unfit
 from spark_bridge.columnar.side_file import DataFile, Manifest, SideFile, State
+from spark_bridge.records.in_order import cpus, in_order
 from spark_bridge.records.window import LogWindow
 from store.epochs import INT64_MAX, TEXT_MAX
 from store.errors import CorruptRecord, SegmentRemoved
@@ -101,6 +104,7 @@ def _program() -> str:
 
 
 LEASE_MS = 60_000
+STEPS_AHEAD = 1 << 20  # they are small, and all of a segment may be made while the one before it is built
 TO_BUILD = (State.MISSING, State.STALE, State.DAMAGED)
 
 
@@ -175,24 +179,34 @@ def wanting(store: SealedSegments, bases: Collection[int] | None = None) -> list
     return checked
 
 
-def build_these(store: SealedSegments, wanted: Sequence[tuple[int, SideFile]]) -> Iterator[Step | Built]:
-    """Build them one after the other, in small steps. A segment that retention takes meanwhile is left out.
+def build_these(
+    store: SealedSegments, wanted: Sequence[tuple[int, SideFile]], threads: int | None = None
+) -> Generator[Step | Built, None, None]:
+    """Build them, in small steps, several at once. A segment that retention takes meanwhile is left out.
 
-    The caller holds the folder. Raises OSError, which may pass (ENOSPC); a segment is done or not begun then.
+    Without `threads` there is one for each CPU, and beside a running broker just one, whose roles need the others. The
+    caller holds the folder, and closes this before it lets go. Raises OSError, which may pass (ENOSPC); a segment is
+    done or not begun then.
     """
     compat = line_of_store(store.root).compat
-    for base, before in wanted:
-        began = time.monotonic()
-        try:
-            with _Leased(store, base) as lease:
-                for done_bytes in build(store.root, store.files, base, compat):
-                    lease.keep()
-                    yield Step(base, done_bytes)
-            after = store.check(base)
-        except SegmentRemoved:
-            side_files.remove(store.root, base)
-            continue
-        yield Built(before, base, after, time.monotonic() - began)
+    if threads is None:
+        threads = 1 if store.is_live else cpus()
+    jobs = [partial(_build_this, store, base, before, compat) for base, before in wanted]
+    return in_order(jobs, min(threads, len(jobs)), STEPS_AHEAD, awaits_end=True)
+
+
+def _build_this(store: SealedSegments, base: int, before: SideFile, compat: str) -> Iterator[Step | Built]:
+    began = time.monotonic()
+    try:
+        with _Leased(store, base) as lease:
+            for done_bytes in build(store.root, store.files, base, compat):
+                lease.keep()
+                yield Step(base, done_bytes)
+        after = store.check(base)
+    except SegmentRemoved:
+        side_files.remove(store.root, base)
+        return
+    yield Built(before, base, after, time.monotonic() - began)
 
 
 def build_all(root: Path | str) -> list[Built]:
@@ -202,7 +216,8 @@ def build_all(root: Path | str) -> list[Built]:
     try:
         store = sealed_segments(root)
         tidy(store)
-        return [one for one in build_these(store, wanting(store)) if isinstance(one, Built)]
+        with closing(build_these(store, wanting(store))) as building:
+            return [one for one in building if isinstance(one, Built)]
     finally:
         os.close(fd)
 

@@ -30,6 +30,10 @@ SIZE = Column("size", pa.int32(), lambda records: pa.array(records.int32_at(0)))
 _BY_NAME = {column.name: column for column in (*COLUMNS, SIZE)}
 SIDE_COLUMNS = tuple(_BY_NAME[name] for name in COLUMN_NAMES)
 SCHEMA = arrow_schema(SIDE_COLUMNS)
+# Texts that repeat are dictionaries from the beginning: Parquet takes them as they are.
+ENCODED_SCHEMA = arrow_schema([
+    one if one.encode is None else one._replace(kind=pa.dictionary(pa.int32(), one.kind)) for one in SIDE_COLUMNS
+])  # fmt: skip
 STEP_ROWS = 1 << 14
 _INNER = int(SysFlag.INNER_BATCH)
 
@@ -48,7 +52,7 @@ class SegmentRows:
         self.rows = self.not_for_queues = self.done_bytes = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, in the log's order. Raises Unfit, CorruptRecord."""
+        """The rows, of ENCODED_SCHEMA, in the log's order. Raises Unfit, CorruptRecord."""
         for records in walked(self._window, 0, 0, self._window.length, at_a_time=STEP_ROWS):
             yield self._batch(records)
         if not self.rows:
@@ -60,9 +64,8 @@ class SegmentRows:
         if (flags & _INNER).any():
             at = int(self._window.offsets(records.starts[np.flatnonzero(flags & _INNER)[:1]])[0])
             raise Unfit(f"the record at offset {at} is an inner batch")
-        built = [column.build(records) for column in SIDE_COLUMNS]
-        arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(built, SCHEMA, strict=True)]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        arrays = [(column.encode or column.build)(records) for column in SIDE_COLUMNS]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=ENCODED_SCHEMA)
         self._count(records, batch)
         return batch
 
@@ -73,7 +76,7 @@ class SegmentRows:
         self.not_for_queues += int(np.count_nonzero(records.sys_flag & NOT_FOR_QUEUES))
         self.done_bytes = int(starts[-1]) + int(records.sizes[-1])
         if self._topics is not None:
-            self._topics.update(batch.column(0).unique().to_pylist())
+            self._topics.update(batch.column(0).dictionary.to_pylist())
             if len(self._topics) > TOPICS_MAX or any(len(topic) > TOPIC_CHARACTERS_MAX for topic in self._topics):
                 self._topics = None
 

@@ -19,6 +19,7 @@ from spark_bridge.options.value_types import TIMESTAMP, array_of, map_of
 from spark_bridge.records import hosts
 from spark_bridge.records.damage import Damage
 from spark_bridge.records.records import Records
+from spark_bridge.records.spans import spelled_out
 from store.message.properties import KEYS, TAGS
 from store.message.record import (
     BORN_HOST_AT,
@@ -44,7 +45,15 @@ def _timestamps(milliseconds: npt.NDArray[np.int64]) -> pa.TimestampArray:
     return pa.array(milliseconds * 1000).view(pa.timestamp("us", tz="UTC"))
 
 
-def _host(records: Records, at: npt.NDArray[np.int64], bit: int) -> pa.StringArray:
+def _born_host(records: Records) -> pa.DictionaryArray:
+    return _host(records, records.starts + BORN_HOST_AT, BORN_V6)
+
+
+def _store_host(records: Records) -> pa.DictionaryArray:
+    return _host(records, records.store_host_at, STORE_V6)
+
+
+def _host(records: Records, at: npt.NDArray[np.int64], bit: int) -> pa.DictionaryArray:
     return hosts.host_texts(records.window, at, (records.sys_flag & bit) != 0)
 
 
@@ -73,12 +82,16 @@ def _errors(records: Records) -> pa.StringArray:
 
 
 class Column(NamedTuple):
-    """One column: its name and type, how it is made, and whether its bytes weigh (a batch is cut by them)."""
+    """One column: its name and type, how it is made, and whether its bytes weigh (a batch is cut by them).
+
+    `encode` makes texts that repeat as a dictionary.
+    """
 
     name: str
     kind: pa.DataType
     build: Callable[[Records], Any]
     heavy: bool = False
+    encode: Callable[[Records], pa.DictionaryArray] | None = None
 
     @property
     def reads_body(self) -> bool:
@@ -94,7 +107,7 @@ def _int64_column(name: str, at: int) -> Column:
     return Column(name, BIGINT, lambda records: pa.array(records.int64_at(at)))
 
 
-TOPIC = Column("topic", STRING, lambda records: records.topic)
+TOPIC = Column("topic", STRING, lambda records: records.topic, encode=lambda records: records.topic_dictionary)
 BORN = Column("bornTimestamp", TIMESTAMP, lambda r: _timestamps(r.int64_at(BORN_TIMESTAMP_AT)))
 COLUMNS = (
     TOPIC,
@@ -102,20 +115,26 @@ COLUMNS = (
     _int64_column("queueOffset", QUEUE_OFFSET_AT),
     Column("physicalOffset", BIGINT, lambda records: pa.array(records.window.offsets(records.starts))),
     Column("msgId", STRING, _message_id),
-    Column("tags", STRING, lambda records: records.property_value(TAGS), heavy=True),
+    Column(
+        "tags",
+        STRING,
+        lambda records: records.property_value(TAGS),
+        heavy=True,
+        encode=lambda records: records.property_dictionary(TAGS),
+    ),
     Column("keys", STRING, lambda records: records.property_value(KEYS), heavy=True),
     Column("properties", map_of(STRING), lambda records: records.properties, heavy=True),
     Column("body", BINARY, lambda records: records.body, heavy=True),
     _int32_column("flag", FLAG_AT),
     Column("sysFlag", INT, lambda records: pa.array(records.sys_flag)),
     BORN,
-    Column("bornHost", STRING, lambda r: _host(r, r.starts + BORN_HOST_AT, BORN_V6)),
+    Column("bornHost", STRING, lambda records: spelled_out(_born_host(records)), encode=_born_host),
     Column(
         "storeTimestamp",
         TIMESTAMP,
         lambda records: _timestamps(records.stored_ms),
     ),
-    Column("storeHost", STRING, lambda r: _host(r, r.store_host_at, STORE_V6)),
+    Column("storeHost", STRING, lambda records: spelled_out(_store_host(records)), encode=_store_host),
     Column("reconsumeTimes", INT, lambda r: pa.array(r.int32_at(RECONSUME_TIMES_AT, r.hosts_shift))),
     Column("bodyLength", INT, lambda records: pa.array(records.body_length)),
     Column("brokerName", STRING, lambda records: _constant(records, records.window.broker_name or None, pa.string())),
@@ -151,8 +170,8 @@ def columns_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_RO
     if rows.decode == RAW or rows.value_type is None:
         return columns
     from spark_bridge.records.decoders import (
-        decoded,  # with parsers, and with registries' clients: raw bodies need none
-    )
+        decoded,
+    )  # with parsers, and with registries' clients: raw bodies need none
 
     value_type = rows.value_type
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -89,7 +89,7 @@ class _Shared(Generic[Item]):
 
 def in_order(
     jobs: Iterable[Callable[[], Iterator[Item]]], threads: int, ahead: int = AHEAD, awaits_end: bool = False
-) -> Iterator[Item]:
+) -> Generator[Item, None, None]:
     """Yield the items of each job behind those of the job before it; each job is done in one of the threads.
 
     The next job is asked for in one thread at a time. What a job raises is raised in its place. Who stops taking, by

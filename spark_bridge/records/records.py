@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from ipc.arrays import Int32s
 from spark_bridge.records.properties import properties_map
-from spark_bridge.records.spans import copied, text, viewed, writable
+from spark_bridge.records.spans import copied, encoded, text, viewed, writable
 from spark_bridge.records.window import LogWindow, Mask, Positions
 from store.message.measure_kernel import Fault
-from store.message.property_kernel import Value, find_property
+from store.message.properties import KEYS, TAGS, UNIQ_KEY
+from store.message.property_kernel import Value, find_properties
 from store.message.record import (
     BORN_TIMESTAMP_AT,
     BORN_V6,
@@ -48,6 +49,8 @@ FIELD_AT = {
     BORN_TIMESTAMP_AT: Head.BORN_MS,
 }
 
+FOUND_TOGETHER = (TAGS, KEYS, UNIQ_KEY)  # properties, ASCII: who asks for one often asks for the others
+
 Span = tuple[Positions, Positions]  # where a part of each record begins, and its length
 Rows = npt.NDArray[np.intp] | Mask | slice
 
@@ -65,6 +68,7 @@ class Records:
         self.window = window
         self.starts = starts
         self._heads, self._parts = heads, parts
+        self._values: dict[tuple[str, ...], Positions] = {}
         self.bodies: dict[int, bytes | memoryview] = {}
         self.errors: dict[int, str] = {}
 
@@ -211,17 +215,36 @@ class Records:
         return text(self.window, *self.topic_span)
 
     @property
+    def topic_dictionary(self) -> pa.DictionaryArray:
+        """The same, each distinct topic once."""
+        return encoded(self.window, *self.topic_span)
+
+    @property
     def properties(self) -> pa.MapArray:
         """All properties of each record."""
         return properties_map(self.window, *self.properties_span)
 
     def property_value(self, name: str) -> pa.StringArray:
         """The value of one property of each record, null where it is missing."""
-        at, length = self.properties_span
-        values, encoded = np.empty((len(Value), len(self)), np.int64), np.frombuffer(name.encode(), np.uint8)
-        count = find_property(self.window.bytes, writable(at), writable(length), encoded, values)
-        is_there = None if count == len(self) else values[Value.BYTES] > 0
-        return text(self.window, values[Value.AT], values[Value.BYTES], is_there)
+        return text(self.window, *self._values_of(name))
+
+    def property_dictionary(self, name: str) -> pa.DictionaryArray:
+        """The same, each distinct value once."""
+        return encoded(self.window, *self._values_of(name))
+
+    def _values_of(self, name: str) -> tuple[Positions, Positions, Mask | None]:
+        """Where the values of a property lie, their lengths, and which are there; None: all."""
+        names = FOUND_TOGETHER if name in FOUND_TOGETHER else (name,)
+        values = self._values.get(names)
+        if values is None:
+            at, length = self.properties_span
+            ends = np.cumsum([0, *map(len, names)])
+            values = self._values[names] = np.empty((len(Value) * len(names), len(self)), np.int64)
+            joined = np.frombuffer("".join(names).encode(), np.uint8)
+            find_properties(self.window.bytes, writable(at), writable(length), joined, ends, values)
+        first = len(Value) * names.index(name)
+        is_there = values[first + Value.BYTES] > 0
+        return values[first + Value.AT], values[first + Value.BYTES], None if is_there.all() else is_there
 
     @cached_property
     def body(self) -> pa.BinaryArray:

@@ -12,8 +12,9 @@ from pyarrow.lib import ArrowInvalid
 from ipc.arrays import Bytes, Int32s, Words
 from spark_bridge.records.window import LogWindow, Mask, Positions
 from store.message.properties import java_text
-from store.message.span_kernel import copy_spans, is_all_ascii
+from store.message.span_kernel import copy_spans, is_all_ascii, number_spans
 
+DISTINCT_MAX = 1 << 10  # of the texts of a dictionary that is made without Arrow
 INLINE_BYTES = 12  # a view holds what is no longer than this itself
 
 
@@ -24,12 +25,12 @@ def writable(column: npt.NDArray[np.int64]) -> Words:
 
 def copied(window: LogWindow, at: Positions, length: Positions) -> pa.BinaryArray:
     """The byte ranges, which lie in the window, in memory of their own."""
-    return pa.Array.from_buffers(pa.binary(), len(at), [None, *map(pa.py_buffer, _copied(window, at, length))])
+    return pa.Array.from_buffers(pa.binary(), len(at), [None, *map(pa.py_buffer, _copied(window.bytes, at, length))])
 
 
 def text(window: LogWindow, at: Positions, length: Positions, is_there: Mask | None = None) -> pa.StringArray:
     """The byte ranges as text, null where they are not there. What is no UTF-8 is read as Java reads it."""
-    ends, data = _copied(window, at, length)
+    ends, data = _copied(window.bytes, at, length)
     buffers = [None if is_there is None else bitmap_of(is_there), pa.py_buffer(ends), pa.py_buffer(data)]
     if is_all_ascii(data):
         return pa.Array.from_buffers(pa.string(), len(at), buffers)
@@ -40,15 +41,53 @@ def text(window: LogWindow, at: Positions, length: Positions, is_there: Mask | N
         return pa.array([None if value is None else java_text(value) for value in raw.to_pylist()], pa.string())
 
 
+def encoded(window: LogWindow, at: Positions, length: Positions, is_there: Mask | None = None) -> pa.DictionaryArray:
+    """The same as `text`, each distinct one once."""
+    starts, lengths = writable(at), writable(length if is_there is None else np.where(is_there, length, -1))
+    numbers, firsts = distinct(window, starts, lengths)
+    if numbers is None:
+        return text(window, at, length, is_there).dictionary_encode()
+    return dictionary_of(numbers, text(window, starts[firsts], lengths[firsts]), is_there)
+
+
+def dictionary_of(numbers: Int32s, texts: pa.StringArray, is_there: Mask | None = None) -> pa.DictionaryArray:
+    """The texts with these numbers; distinct bytes may be equal texts, which the dictionary has once."""
+    once = texts.dictionary_encode()
+    if len(once.dictionary) < len(texts):
+        numbers = once.indices.to_numpy()[numbers]
+    bitmap = None if is_there is None else bitmap_of(is_there)
+    indices = pa.Array.from_buffers(pa.int32(), len(numbers), [bitmap, pa.py_buffer(numbers)])
+    return pa.DictionaryArray.from_arrays(indices, once.dictionary)
+
+
+def spelled_out(dictionary: pa.DictionaryArray) -> pa.StringArray:
+    """The texts of a dictionary made here, in which none is null."""
+    _, ends, data = dictionary.dictionary.buffers()
+    numbers, borders = dictionary.indices.to_numpy(), np.frombuffer(ends, np.int32).astype(np.int64)
+    array = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    buffers = map(pa.py_buffer, _copied(array, borders[numbers], np.diff(borders)[numbers]))
+    return pa.Array.from_buffers(pa.string(), len(numbers), [None, *buffers])
+
+
+def distinct(window: LogWindow, at: Words, length: Words) -> tuple[Int32s | None, Positions]:
+    """The number of each byte range among the distinct ones, and which has it first; None for more than DISTINCT_MAX.
+
+    A range of a negative length has number 0.
+    """
+    numbers, firsts = np.empty(len(at), np.int32), np.empty(DISTINCT_MAX, np.int64)
+    count = number_spans(window.bytes, at, length, numbers, firsts, np.zeros(2 * DISTINCT_MAX, np.int64))
+    return (None, firsts[:0]) if count < 0 else (numbers, firsts[:count])
+
+
 def bitmap_of(mask: Mask) -> pa.Buffer:
     """Arrow's bitmap of what is there."""
     return pa.py_buffer(np.packbits(mask, bitorder="little"))
 
 
-def _copied(window: LogWindow, at: Positions, length: Positions) -> tuple[Int32s, Bytes]:
+def _copied(array: Bytes, at: Positions, length: Positions) -> tuple[Int32s, Bytes]:
     """Return where each range ends, behind a 0, and the bytes."""
     ends, data = np.empty(len(at) + 1, np.int32), np.empty(int(length.sum()), np.uint8)
-    copy_spans(window.bytes, writable(at), writable(length), ends, data)
+    copy_spans(array, writable(at), writable(length), ends, data)
     return ends, data
 
 

@@ -1,4 +1,4 @@
-"""Where values lie in many property strings, compiled: that of one name, or all pairs.
+"""Where values lie in many property strings, compiled: those of some names, or all pairs.
 
 Follows RocketMQ's parser as `store.message.properties` does (spec: store-formats, section 3): a pair without a name or
 a value does not count, and of two with one name the later counts. Columns are int64, a row of a matrix each.
@@ -9,11 +9,13 @@ a value does not count, and of two with one name the later counts. Columns are i
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
 from ipc.arrays import Bytes, Int32s, Words
 from ipc.compiled.kernels import bare_kernel, kernel
+from ipc.compiled.memory import EQUAL_BYTES, equal_bytes, trailing_zeros
 from ipc.compiled.texts import find_byte, name_hash, same_bytes
 from store.message import properties
 
@@ -29,28 +31,57 @@ class Value(IntEnum):
     AT, BYTES = 0, 1
 
 
+VALUE_COLUMNS = len(Value)
+
+
 class Pair(IntEnum):
     """Columns of a pair: where its name and its value begin, and their bytes."""
 
     NAME_AT, NAME_BYTES, VALUE_AT, VALUE_BYTES = 0, 1, 2, 3
 
 
+class Separators(NamedTuple):
+    """Places of separators: those in the EQUAL_BYTES bytes from `block` on as bits, of which the passed ones are 0."""
+
+    block: int
+    bits: int
+
+
+@bare_kernel
+def _next_separator(array: Bytes, at: int, end: int, ahead: Separators) -> tuple[int, Separators]:
+    """The first pair's separator in [at, end), `end` without one; many are found at once."""
+    block, bits = ahead.block, ahead.bits
+    while bits == 0:
+        if block + 2 * EQUAL_BYTES > array.size:
+            return find_byte(array, at, end, PAIR_SEPARATOR), Separators(block, np.int64(0))
+        block += EQUAL_BYTES
+        if block >= end:
+            return end, Separators(block, np.int64(0))
+        bits = equal_bytes(array, block, PAIR_SEPARATOR)
+    return min(block + trailing_zeros(bits), end), Separators(block, bits & (bits - 1))
+
+
 @kernel
-def find_property(array: Bytes, starts: Words, lengths: Words, name: Bytes, values: Words) -> int:
-    """Write where the value of the property of that name lies in each string; return how many have one."""
-    count = 0
+def find_properties(array: Bytes, starts: Words, lengths: Words, names: Bytes, name_ends: Words, values: Words) -> None:
+    """Write where the values of some properties lie in each string.
+
+    `names` are one behind the other, `name_ends` where they end, behind a 0; `values` has the rows of `Value` for each.
+    """
     for row in range(starts.size):
         at, end = starts[row], starts[row] + lengths[row]
-        value_at, value_end = at, at
+        for column in range(0, values.shape[0], VALUE_COLUMNS):
+            values[column + Value.AT, row], values[column + Value.BYTES, row] = at, 0
+        ahead = Separators(np.int64(at - EQUAL_BYTES), np.int64(0))
         while at < end:
-            stop = find_byte(array, at, end, PAIR_SEPARATOR)
-            value = at + name.size + 1
-            if value < stop and array[value - 1] == NAME_SEPARATOR and same_bytes(array, at, name, 0, name.size):
-                value_at, value_end = value, stop
+            stop, ahead = _next_separator(array, at, end, ahead)
+            for number in range(name_ends.size - 1):
+                name_at = name_ends[number]
+                value = at + name_ends[number + 1] - name_at + 1
+                is_named = value < stop and array[value - 1] == NAME_SEPARATOR
+                if is_named and same_bytes(array, at, names, name_at, value - 1 - at):
+                    column = VALUE_COLUMNS * number
+                    values[column + Value.AT, row], values[column + Value.BYTES, row] = value, stop - value
             at = stop + 1
-        values[Value.AT, row], values[Value.BYTES, row] = value_at, value_end - value_at
-        count += value_end > value_at
-    return count
 
 
 @bare_kernel
@@ -80,8 +111,9 @@ def find_pairs(array: Bytes, starts: Words, lengths: Words, pairs: Words, ends: 
         first, first_seen, mask = count, seen, np.int64(15)
         while mask < lengths[row] // 2:
             mask = 2 * mask + 1
+        ahead = Separators(np.int64(at - EQUAL_BYTES), np.int64(0))
         while at < end:
-            stop = find_byte(array, at, end, PAIR_SEPARATOR)
+            stop, ahead = _next_separator(array, at, end, ahead)
             equals = find_byte(array, at, stop, NAME_SEPARATOR)
             if at < equals < stop - 1:
                 slot = name_hash(array, at, equals - at, 0) & mask

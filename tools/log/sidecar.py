@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,13 @@ def _build(sealed: Any, bases: Sequence[int], update: Callable[[int, int], None]
         wanted = rounds.wanting(sealed, bases)
         places = {base: number for number, (base, _) in enumerate(wanted)}
         length, built = sealed.files.segment_bytes, {}
-        for one in rounds.build_these(sealed, wanted):
-            if isinstance(one, rounds.Step):
-                update(places[one.base_offset] * length + one.done_bytes, len(wanted) * length)
-            else:
-                state = BUILT if one.after.state is State.VALID else one.after.state.value
-                built[one.base_offset] = _row(one.base_offset, one.after, state, one.seconds)
+        with closing(rounds.build_these(sealed, wanted)) as building:
+            for one in building:
+                if isinstance(one, rounds.Step):
+                    update(places[one.base_offset] * length + one.done_bytes, len(wanted) * length)
+                else:
+                    state = BUILT if one.after.state is State.VALID else one.after.state.value
+                    built[one.base_offset] = _row(one.base_offset, one.after, state, one.seconds)
     finally:
         os.close(fd)
     rows = []

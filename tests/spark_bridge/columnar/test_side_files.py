@@ -6,7 +6,9 @@ import errno
 import os
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -364,6 +366,50 @@ def test_a_folder_that_is_another_stores_is_left_alone(log: SmallLog, tmp_path: 
     with pytest.raises(ForeignFile):
         rounds.build_all(log.root)
     assert checked(log).state is State.DAMAGED and not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_threads_build_the_same_files_and_tell_of_them_in_order(log: SmallLog, threads: int) -> None:
+    store, places = rounds.sealed_segments(log.root), []
+    wanted, fd = rounds.wanting(store), _held(log)
+    places = [one.base_offset for one in rounds.build_these(store, wanted, threads)]
+    os.close(fd)
+    assert places == sorted(places) and set(places) == set(bases(log))
+    together = [checked(log, base).data for base in bases(log)]
+    for base in bases(log):
+        side_files.remove(log.root, base)
+    assert [one.after.data for one in rounds.build_all(log.root)] == together
+
+
+def test_a_build_that_is_stopped_leaves_no_thread_and_nothing_half_done(
+    log: SmallLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark_bridge.columnar import segment_rows
+
+    monkeypatch.setattr(segment_rows, "STEP_ROWS", 2)
+    store, before, fd = rounds.sealed_segments(log.root), set(threading.enumerate()), _held(log)
+    building = rounds.build_these(store, rounds.wanting(store), 2)
+    first = next(building)
+    assert isinstance(first, rounds.Step) and first.base_offset == bases(log)[0]
+    assert set(threading.enumerate()) - before
+    building.close()
+    assert set(threading.enumerate()) == before
+    states = {checked(log, base).state for base in bases(log)}
+    assert states <= {State.VALID, State.MISSING} and State.MISSING in states
+    assert not [
+        path for path in side_files.folder_of(log.root).iterdir() if path.name.endswith(file_io.CREATING_SUFFIX)
+    ]
+    os.close(fd)
+
+
+def test_beside_a_broker_one_thread_builds(log: SmallLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(rounds, "cpus", lambda: 5)
+    monkeypatch.setattr(rounds, "in_order", lambda _jobs, threads, *_, **__: asked.append(threads))
+    store = rounds.sealed_segments(log.root)
+    for is_live in (True, False):
+        rounds.build_these(replace(store, is_live=is_live), rounds.wanting(store))
+    assert asked == [1, 4], "no more threads than segments"
 
 
 def test_row_groups_and_steps_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
