@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,8 @@ def scan(
     before its body is touched.
     With `zero_copy` bodies are binary views into the mapped segments (compressed ones of their own), which stay mapped
     as long as a batch lives. `options` are those of a batch read by Spark, with its names (USAGE.md).
-    With `threads` that number of threads makes batches ahead, a few each; their order stays. A server takes none.
+    With `threads` that number of threads makes batches ahead, a few each; their order stays. Of a server that number of
+    tickets is read at a time.
     Segments that have a valid side file (`slipstream log sidecar`) give what its columns say from there, the same rows
     in the same order; `columnarSidecar="false"` reads all in place. A dictionary given as `figures` holds, as batches
     are taken, how many segments came from side files (`fromSideFiles`), how many were looked through (`inPlace`).
@@ -72,9 +74,7 @@ def scan(
         given |= _narrowed(row_filter, given)
     read = _options(store, given)
     if read.flights is not None:
-        if threads > 1:
-            raise InvalidOption("threads: a server makes the batches of a store that it serves; leave it out")
-        return _remote(read, columns, zero_copy, row_filter)
+        return _remote(read, columns, zero_copy, row_filter, threads)
     wanted = _columns(columns, read, zero_copy)
     schema = arrow_schema(wanted)
     counted = {} if figures is None else figures
@@ -118,7 +118,7 @@ def _in_place(column: Column) -> Column:
 
 
 def _remote(
-    read: ReadOptions, columns: Sequence[str] | None, zero_copy: bool, row_filter: RowFilter | None
+    read: ReadOptions, columns: Sequence[str] | None, zero_copy: bool, row_filter: RowFilter | None, threads: int
 ) -> pa.RecordBatchReader:
     """The same through the Flight servers that the paths name, or in place where `replicaPath` is a replica."""
     from spark_bridge.flight.remote.anywhere import plan_anywhere, read_anywhere  # gRPC is for those who need it
@@ -128,7 +128,8 @@ def _remote(
         raise InvalidOption("zero_copy: what comes from another host is a copy; leave it out")
     schema = arrow_schema(_columns(columns, read, zero_copy=False))
     splits = plan_anywhere(read.flights, schema.names, read.rows, where=row_filter.plain() if row_filter else ())
-    return pa.RecordBatchReader.from_batches(schema, (b for split in splits for b in read_anywhere(split, schema)))
+    jobs = [partial(read_anywhere, split, schema) for split in splits]
+    return pa.RecordBatchReader.from_batches(schema, in_order(jobs, min(threads, len(jobs))))
 
 
 def _batches(

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -27,6 +28,7 @@ from spark_bridge.flight.wire_errors import ELSEWHERE, RETRIED, made_again
 from spark_bridge.options.flights import SCHEMES
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.freed_memory import keep_freed_memory
+from spark_bridge.records.in_order import in_order
 
 # Whether a Flight server is asked past the proxies that the environment names.
 #
@@ -55,6 +57,7 @@ def is_loopback(host: str) -> bool:
 CALL_S = 120.0  # for what is no stream
 RETRY_S = 30.0
 PAUSE_S = 0.2
+STREAMS_AT_ONCE = 2  # of a read: the server makes the batches of one while those of another are on their way
 AHEAD_BYTES = 8 << 20  # of a stream that may be on their way; gRPC's own guess grows to hundreds of MiB on a fast link
 CHANNEL = [
     ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", AHEAD_BYTES),
@@ -275,7 +278,7 @@ def read_somewhere(
 def read_remote(
     location: str, request: ScanRequest, token: str | None = None, tls_roots: bytes | None = None
 ) -> pa.RecordBatchReader:
-    """The rows of a request, in the order of a read in place; the next ticket is asked for when one is at its end.
+    """The rows of a request, in the order of a read in place; STREAMS_AT_ONCE tickets are read at a time.
 
     Raises what a read in place raises, at once where planning finds it; and ServerUnreachable.
     """
@@ -287,9 +290,9 @@ def read_remote(
         raise
 
     def batches() -> Iterator[pa.RecordBatch]:
+        jobs = [partial(read_ticket, [store], ticket) for ticket in plan.tickets]
         with store:
-            for ticket in plan.tickets:
-                yield from read_ticket([store], ticket)
+            yield from in_order(jobs, min(STREAMS_AT_ONCE, len(jobs)))
 
     return pa.RecordBatchReader.from_batches(plan.schema, batches())
 

@@ -81,11 +81,6 @@ def test_a_number_of_threads_that_cannot_be_is_refused(made: SmallStore, threads
         scan(made.root, threads=threads)
 
 
-def test_threads_are_refused_for_a_store_that_a_server_reads() -> None:
-    with pytest.raises(InvalidOption, match="threads: a server makes the batches"):
-        scan("grpc://127.0.0.1:1", threads=2)
-
-
 @pytest.mark.parametrize(("version", "name"), GOLDEN_STORES)
 def test_a_store_of_rocketmqs_is_read_as_its_own_classes_read_it(version, name, tmp_path):
     store = unpack_golden(version, name, tmp_path)

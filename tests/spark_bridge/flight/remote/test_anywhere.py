@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,15 +16,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_bridge
 from spark_bridge.flight import client
+from spark_bridge.flight.client import RemoteStore, read_remote
 from spark_bridge.flight.errors import ServerUnreachable
 from spark_bridge.flight.remote import anywhere
 from spark_bridge.flight.remote.anywhere import RemoteSplit, plan_anywhere, read_anywhere
+from spark_bridge.flight.request import ScanRequest
 from spark_bridge.flight.served import Opened
 from spark_bridge.options.flights import Flights
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.columns import IN_PLACE, arrow_schema, columns_of
 from spark_bridge.scanning import scan
 from store.upkeep import leases
+from tests.harness.conditions import await_that
 from tests.spark_bridge.flights import TOKEN, served
 from tests.spark_bridge.stores import SmallStore
 from tools.common.local_broker import free_port
@@ -189,6 +193,28 @@ def test_a_scan_without_spark_goes_through_a_server_too(store, tmp_path):
                 assert found.sort_by("physicalOffset") == expected.sort_by("physicalOffset")
         with pytest.raises(InvalidOption, match="leave it out"):
             scan(server.location, zero_copy=True)
+
+
+def test_tickets_that_are_read_at_once_come_in_order_and_end_with_their_reader(store):
+    before, split_small = set(threading.enumerate()), {"splitBytes": "4096", "columns": NAMES}
+    expected = scan(store.root, **split_small).read_all()
+    with served(store.root) as server:
+        asked = ScanRequest(columns=tuple(NAMES), options={"splitBytes": "4096"})
+        assert len(RemoteStore(server.location, TOKEN).plan(asked).tickets) > 4
+        assert read_remote(server.location, asked, TOKEN).read_all().equals(expected)
+        assert scan(server.location, threads=3, flightToken=TOKEN, **split_small).read_all().equals(expected)
+        readers = [
+            read_remote(server.location, asked, TOKEN),
+            scan(server.location, threads=3, flightToken=TOKEN, **split_small),
+        ]
+        for reader in readers:
+            assert reader.read_next_batch().num_rows
+        del reader, readers
+        await_that(lambda: not ahead_threads(before), "who is no longer read lets go of its threads")
+
+
+def ahead_threads(before: set[threading.Thread]) -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one not in before and one.name.startswith("slipstream-ahead")]
 
 
 def test_several_brokers_and_one_that_is_named_twice(spark, store, tmp_path):
