@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.inventory import selection_of
 from spark_bridge.records.columns import arrow_schema, columns_of
+from spark_bridge.records.in_order import cpus, in_order
 from spark_bridge.records.reader import read_split
 from spark_bridge.split.splits import QueueSplit, Selection, Split
 from spark_bridge.stream.offsets import (
@@ -38,6 +41,7 @@ from spark_bridge.stream.offsets import (
 from spark_bridge.stream.options import StreamOptions
 from spark_bridge.stream.plan import pack
 from spark_bridge.stream.stores import StreamStores, Unread
+from store.reading import extent
 
 log = logging.getLogger("slipstream.lake")
 
@@ -147,21 +151,37 @@ class LocalLog:
         parts = self._stores.parts(spans, Selection(tags=self._options.read.tags))
         held = {key: offset for key, offset in until.items() if offset <= first_unread(key, done, there)}
         tables: list[pa.Table] = []
-        waiting = [split for task in reversed(pack(parts, PIECES_MAX, PIECE_BYTES)) for split in _single(task)]
+        splits = [split for task in pack(parts, PIECES_MAX, PIECE_BYTES) for split in _single(task)]
         room = bytes_max
-        while waiting and room * LEFT_SHARE > bytes_max:
-            split = waiting.pop()
-            piece = split.pieces[0]
-            taken = self._within(split, room)
-            if taken is None:
-                waiting += _halves(split)
-                continue
-            tables += taken
-            room -= sum(table.nbytes for table in taken)
-            store = split.log.broker_name if self._stores.by_store else ONLY_STORE
-            held[QueueKey(store, piece.topic, piece.queue_id)] = piece.end
+        jobs = (partial(self._ahead, split, bytes_max // LEFT_SHARE) for split in splits)
+        with closing(in_order(jobs, min(self._threads(), len(splits)), 1, awaits_end=True)) as made:
+            for whole, ready in zip(splits, made, strict=False):
+                waiting = [whole]
+                while waiting and room * LEFT_SHARE > bytes_max:
+                    split = waiting.pop()
+                    piece, taken = split.pieces[0], ready
+                    if split is not whole or ready is None or sum(table.nbytes for table in ready) > room:
+                        taken = self._within(split, room)
+                    if taken is None:
+                        waiting += _halves(split)
+                        continue
+                    tables += taken
+                    room -= sum(table.nbytes for table in taken)
+                    store = split.log.broker_name if self._stores.by_store else ONLY_STORE
+                    held[QueueKey(store, piece.topic, piece.queue_id)] = piece.end
+                if room * LEFT_SHARE <= bytes_max:
+                    break
         rows = pa.concat_tables(tables) if tables else self._schema.empty_table()
         return Portion(rows, self._advanced(progress, held))
+
+    def _threads(self) -> int:
+        """How many threads read ahead: one for each CPU, and one alone beside a broker, whose roles need the others."""
+        beside = any(extent.running(tail.root) is not None for tail in self._stores.tails.values())
+        return 1 if beside else cpus()
+
+    def _ahead(self, split: QueueSplit, room: int) -> Iterator[list[pa.Table] | None]:
+        """The rows of a piece of a queue, where there may be room for several of them."""
+        yield self._within(split, room) if room >= PIECE_BYTES else None
 
     def _within(self, split: QueueSplit, room: int) -> list[pa.Table] | None:
         """The rows of a piece of a queue; None when they need more room, unless it is one message."""
@@ -278,8 +298,8 @@ class LocalLog:
 
 
 def _single(splits: Sequence[QueueSplit]) -> list[QueueSplit]:
-    """A split for each piece, the last one first."""
-    return [replace(split, pieces=(piece,)) for split in reversed(splits) for piece in reversed(split.pieces)]
+    """A split for each piece."""
+    return [replace(split, pieces=(piece,)) for split in splits for piece in split.pieces]
 
 
 def _halves(split: QueueSplit) -> list[QueueSplit]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from spark_bridge.flight.client import STREAMS_AT_ONCE
 from spark_bridge.flight.questions import told_options
 from spark_bridge.flight.reader_decoding import decodes_here, undecoded
 from spark_bridge.flight.remote.anywhere import read_anywhere, split_anywhere
@@ -55,6 +56,9 @@ class RemoteLog(LocalLog):
         schema, sent = arrow_schema(columns_of(names, rows)), {} if rows is DEFAULT_ROWS else self._sent
         for part in split_anywhere(split, names, sent, rows, self._flights, locations):
             yield from read_anywhere(part, schema)
+
+    def _threads(self) -> int:
+        return STREAMS_AT_ONCE
 
     def _may_be_anew(self, key: QueueKey, at: QueueAt, there: Bounds) -> bool:
         """Decide once for each offset: it is a question to a server, and looks are many."""

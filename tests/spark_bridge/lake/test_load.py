@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import threading
 import zlib
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from deltalake.exceptions import TableNotFoundError
 from pyiceberg.exceptions import NoSuchTableError
 
+from spark_bridge.lake import local_log
 from spark_bridge.lake.errors import OffsetsDamaged, OtherLog, SchemaRefused, TableNotOurs
 from spark_bridge.lake.schema import COLUMNS, read_names, table_schema
 from spark_bridge.options.rows import DEFAULT_ROWS
@@ -62,6 +64,22 @@ def test_what_grows_in_memory_makes_smaller_commits(lake: Lake) -> None:
     commits = lake.load(max_bytes=1 << 20)
     assert len(commits) > 2
     assert sum(one.rows for one in commits) == 16
+
+
+@pytest.mark.parametrize("max_bytes", [1 << 10, 1 << 13, 1 << 20])
+def test_pieces_that_threads_read_ahead_make_the_same_commits(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, max_bytes: int
+) -> None:
+    monkeypatch.setattr(local_log, "PIECE_BYTES", 1 << 10)
+    monkeypatch.setattr(local_log, "cpus", lambda: 3)
+    before = set(threading.enumerate())
+    lake.fill(120)
+    lake.put("orders", *(zlib.compress(bytes(1 << 14)) for _ in range(4)), sys_flag=1)
+    commits = lake.load(max_bytes=max_bytes)
+    assert sum(one.rows for one in commits) == 124
+    assert (len(commits) > 1) is (max_bytes < 1 << 20)
+    assert [place[:3] for place in lake.places()] == [place[:3] for place in lake.expected]
+    assert not [one for one in set(threading.enumerate()) - before if one.name.startswith("slipstream-ahead")]
 
 
 def test_duckdb_finds_the_same_rows_in_the_files(lake: Lake) -> None:
