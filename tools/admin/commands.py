@@ -15,6 +15,7 @@ import click
 
 from engine.net.printable import printable
 from tools.common.lazy_group import SuggestingGroup
+from tools.common.numbers import number
 from tools.common.tls import SERVERS, SERVERS_HELP, TLS_CONFIG, TLS_HELP, tls_of
 
 if TYPE_CHECKING:  # the client, where it is used: help and wrong usage load no sockets
@@ -253,24 +254,8 @@ def _is_true(_context: click.Context, _option: click.Parameter, value: str) -> b
 @broker_option
 @cluster_option
 @topic_option
-@click.option(
-    "-r",
-    "--readQueueNums",
-    "read",
-    type=click.IntRange(min=1),
-    default=QUEUES,
-    metavar="N",
-    help=f"Number of read queues. Default: {QUEUES}.",
-)
-@click.option(
-    "-w",
-    "--writeQueueNums",
-    "write",
-    type=click.IntRange(min=1),
-    default=QUEUES,
-    metavar="N",
-    help=f"Number of write queues. Default: {QUEUES}.",
-)
+@number("-r --readQueueNums read", click.IntRange(min=1), QUEUES, "N", "Number of read queues.")
+@number("-w --writeQueueNums write", click.IntRange(min=1), QUEUES, "N", "Number of write queues.")
 @click.option(
     "-p",
     "--perm",

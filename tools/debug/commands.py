@@ -10,6 +10,7 @@ import click
 from store.errors import NotAStore
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import SuggestingGroup, done_by
+from tools.common.numbers import number
 from tools.common.output_form import form
 
 SECONDS = 120
@@ -50,12 +51,12 @@ def refuse_existing(target: Path) -> None:
     metavar="FILE",
     help="The broker's file. Default: the file of the running broker.",
 )
-@click.option(
+@number(
     "--seconds",
-    type=click.IntRange(1, 3600),
-    default=SECONDS,
-    metavar="SECONDS",
-    help=f"Leave out what takes longer than this many seconds in all. Default: {SECONDS}.",
+    click.IntRange(1, 3600),
+    SECONDS,
+    "SECONDS",
+    "Leave out what takes longer than this many seconds in all.",
 )
 @form("Print one JSON object: the file, its content, what could not be read.", output=False)
 @done_by("tools.debug.bundle:bundle", "tools.debug.commands:check_bundle")

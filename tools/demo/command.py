@@ -9,6 +9,7 @@ import click
 from ipc.extras import require_spark
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import attribute_of
+from tools.common.numbers import number
 
 SECONDS = 6.0
 
@@ -29,13 +30,7 @@ SECONDS = 6.0
     metavar="DIRECTORY",
     help="Empty directory for the stores, kept afterwards. Default: a temporary one.",
 )
-@click.option(
-    "--seconds",
-    default=SECONDS,
-    type=click.FloatRange(0.1),
-    metavar="SECONDS",
-    help=f"Sample this machine for this many seconds. Default: {SECONDS:g}.",
-)
+@number("--seconds", click.FloatRange(0.1), SECONDS, "SECONDS", "Sample this machine for this many seconds.")
 @click.option("--keep", is_flag=True, help="Keep both brokers running, with a live status, until Ctrl-C.")
 def run(**arguments: Any) -> Any:
     """Demonstrate replication and a Spark query on this machine.

@@ -12,6 +12,7 @@ import click
 
 from store.errors import NotAStore
 from tools.common.lazy_group import done_by
+from tools.common.numbers import number
 from tools.common.output_form import form
 from tools.common.tls import SERVERS, TLS_CONFIG, TLS_HELP
 
@@ -47,13 +48,7 @@ def of_target(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
     help="Name servers to check in addition to those in the broker's file. Default: none.",
 )
 @click.option("--strict", is_flag=True, help="Also fail on ports that any host can reach.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0.1, 600),
-    default=TIMEOUT_SECONDS,
-    metavar="SECONDS",
-    help=f"Timeout of each check, in seconds. Default: {TIMEOUT_SECONDS:g}.",
-)
+@number("--timeout", click.FloatRange(0.1, 600), TIMEOUT_SECONDS, "SECONDS", "Timeout of each check, in seconds.")
 @click.option("--tls-config", envvar=TLS_CONFIG, metavar="FILE", help=TLS_HELP)
 @form("Print one JSON object: ok, and rows with check, level, reason, what, next.")
 @of_target("tools.doctor.doctor:examine")

@@ -11,6 +11,7 @@ import click
 from ipc.extras import require_arrow
 from ipc.lazy_names import uncollected
 from tools.common.given_path import GivenPath
+from tools.common.numbers import number
 from tools.run.readiness import ServiceManager, announce
 from tools.run.serving_commands import START_SECONDS
 
@@ -32,13 +33,12 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="With --detach: append the broker's output to this file. Default: broker.log next to the properties file.",
 )
-@click.option(
+@number(
     "--timeout",
-    type=click.FloatRange(0),
-    default=START_SECONDS,
-    metavar="SECONDS",
-    help="With --detach: give up waiting after this many seconds; the broker continues to start. "
-    f"Default: {START_SECONDS:g}.",
+    click.FloatRange(0),
+    START_SECONDS,
+    "SECONDS",
+    "With --detach: give up waiting after this many seconds; the broker continues to start.",
 )
 def broker(file: str, roles: tuple[str, ...], detach: bool, log_file: str | None, timeout: float) -> int:
     """Run a broker until it is stopped.

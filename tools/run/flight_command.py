@@ -8,6 +8,7 @@ import click
 
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
+from tools.common.numbers import number
 from tools.run.serving_commands import ServerCommand
 
 HOST, PORT = "127.0.0.1", 8815
@@ -27,13 +28,7 @@ STREAMS, IDLE_SECONDS = 128, 120
     help="A broker.properties file: use its store, TLS and allow list. Default: none; give STORE.",
 )
 @click.option("--host", default=HOST, metavar="ADDRESS", help=f"Address of this host to listen on. Default: {HOST}.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=PORT,
-    metavar="PORT",
-    help=f"Port to listen on; 0 for any free port. Default: {PORT}.",
-)
+@number("--port", click.IntRange(0, 65535), PORT, "PORT", "Port to listen on; 0 for any free port.")
 @click.option(
     "--token-file",
     type=GivenPath(path_type=Path),
@@ -63,19 +58,13 @@ STREAMS, IDLE_SECONDS = 128, 120
     metavar="TOPIC",
     help="Serve only this topic; repeatable. Default: all topics.",
 )
-@click.option(
-    "--streams",
-    type=click.IntRange(1, 4096),
-    default=STREAMS,
-    metavar="N",
-    help=f"Maximum number of streams at a time. Default: {STREAMS}.",
-)
-@click.option(
+@number("--streams", click.IntRange(1, 4096), STREAMS, "N", "Maximum number of streams at a time.")
+@number(
     "--idle-seconds",
-    type=click.IntRange(1, 86400),
-    default=IDLE_SECONDS,
-    metavar="SECONDS",
-    help=f"Disconnect a client that reads nothing for this many seconds. Default: {IDLE_SECONDS}.",
+    click.IntRange(1, 86400),
+    IDLE_SECONDS,
+    "SECONDS",
+    "Disconnect a client that reads nothing for this many seconds.",
 )
 @click.option("--writable", is_flag=True, help="Also accept messages (DoPut) while a master runs on the store.")
 @click.option(

@@ -12,6 +12,7 @@ import click
 
 from ipc.module_names import IMPORTED_FROM, PREFIX, named
 from tools.common.given_path import GivenPath
+from tools.common.numbers import number
 from tools.common.output_form import form, json_text
 from tools.common.tls import SERVERS
 
@@ -98,13 +99,7 @@ WantedBy=multi-user.target
     metavar="N",
     help="brokerId: 0 for a master, a different number for each slave. Default: 0, or 1 for a slave.",
 )
-@click.option(
-    "--port",
-    type=click.IntRange(3, 65534),
-    default=LISTEN_PORT,
-    metavar="PORT",
-    help=f"listenPort. Default: {LISTEN_PORT}.",
-)
+@number("--port", click.IntRange(3, 65534), LISTEN_PORT, "PORT", "listenPort.")
 @click.option(
     "-n",
     "--namesrvAddr",

@@ -8,6 +8,7 @@ from tools.common.completion import topics
 from tools.common.duration import Duration
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
+from tools.common.numbers import number
 from tools.common.output_form import form
 
 DECODERS = ("json", "avro", "protobuf")
@@ -97,20 +98,8 @@ ROWS_MAX, BYTES_MAX = 1_000_000, 128 << 20  # of a commit
     metavar="DURATION",
     help="Time between commits while following; a full commit is made earlier. Default: 10s.",
 )
-@click.option(
-    "--max-rows",
-    type=click.IntRange(1, 1 << 31),
-    default=ROWS_MAX,
-    metavar="N",
-    help=f"Maximum number of rows in a commit. Default: {ROWS_MAX:,}.",
-)
-@click.option(
-    "--max-bytes",
-    type=click.IntRange(1, 1 << 34),
-    default=BYTES_MAX,
-    metavar="BYTES",
-    help=f"Maximum size of a commit, in bytes of the log. Default: {BYTES_MAX:,}.",
-)
+@number("--max-rows", click.IntRange(1, 1 << 31), ROWS_MAX, "N", "Maximum number of rows in a commit.")
+@number("--max-bytes", click.IntRange(1, 1 << 34), BYTES_MAX, "BYTES", "Maximum size of a commit, in bytes of the log.")
 @form("Print one JSON object for each commit.")
 @done_by("tools.run.lake:load")
 def lake() -> None:

@@ -10,6 +10,7 @@ import click
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
 from tools.common.moments import Moment
+from tools.common.numbers import number
 from tools.common.output_form import form
 from tools.common.tls import SERVERS, SERVERS_HELP, TLS_HELP
 
@@ -20,12 +21,12 @@ TOPIC = click.option("-t", "--topic", required=True, metavar="TOPIC", help="The 
 def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that name the brokers to connect to."""
     for option in (
-        click.option(
+        number(
             "--timeout",
-            type=click.FloatRange(0.1, 600),
-            default=TIMEOUT_SECONDS,
-            metavar="SECONDS",
-            help=f"Give up on each request after this many seconds. Default: {TIMEOUT_SECONDS:g}.",
+            click.FloatRange(0.1, 600),
+            TIMEOUT_SECONDS,
+            "SECONDS",
+            "Give up on each request after this many seconds.",
         ),
         click.option("--tls-config", metavar="FILE", help=TLS_HELP),
         click.option(

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
+from tools.common.numbers import number
 
 STORE = click.argument("store", type=GivenPath(file_okay=False))
 START_SECONDS = 300.0
@@ -78,13 +79,7 @@ def _typed(ctx: click.Context) -> list[str]:
     help="What to wait for. serves: clients are served; ready: as /readyz, a slave also follows its master; "
     "well: nothing is wrong. Default: serves.",
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0),
-    default=START_SECONDS,
-    metavar="SECONDS",
-    help=f"Give up after this many seconds. Default: {START_SECONDS:g}.",
-)
+@number("--timeout", click.FloatRange(0), START_SECONDS, "SECONDS", "Give up after this many seconds.")
 @done_by("tools.run.serving:wait")
 def wait() -> None:
     """Wait until the broker on STORE serves clients."""
@@ -92,12 +87,12 @@ def wait() -> None:
 
 @click.command(epilog="Exit codes: 0 the broker has ended; 1 not in time; 3 no broker runs there")
 @STORE
-@click.option(
+@number(
     "--timeout",
-    type=click.FloatRange(0),
-    default=START_SECONDS,
-    metavar="SECONDS",
-    help=f"Give up waiting after this many seconds; the broker continues to stop. Default: {START_SECONDS:g}.",
+    click.FloatRange(0),
+    START_SECONDS,
+    "SECONDS",
+    "Give up waiting after this many seconds; the broker continues to stop.",
 )
 @done_by("tools.run.serving:stop")
 def stop() -> None:

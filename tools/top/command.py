@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tools.common.numbers import number
 from tools.show.commands import STORE, shown_by
 
 INTERVAL_SECONDS, WAIT_SECONDS = 2.0, 60.0
@@ -16,20 +17,13 @@ INTERVAL_SECONDS, WAIT_SECONDS = 2.0, 60.0
 )
 @STORE
 @click.option("--once", is_flag=True, help="Print one view as text and exit; needs no terminal.")
-@click.option(
-    "-i",
-    "--interval",
-    type=click.FloatRange(0.2, 60.0),
-    default=INTERVAL_SECONDS,
-    metavar="SECONDS",
-    help=f"Refresh every SECONDS seconds. Default: {INTERVAL_SECONDS:g}.",
-)
-@click.option(
+@number("-i --interval", click.FloatRange(0.2, 60.0), INTERVAL_SECONDS, "SECONDS", "Refresh every SECONDS seconds.")
+@number(
     "--wait",
-    type=click.FloatRange(0.0, 86_400.0),
-    default=WAIT_SECONDS,
-    metavar="SECONDS",
-    help=f"When the broker ends, wait this many seconds for it to start again. Default: {WAIT_SECONDS:g}.",
+    click.FloatRange(0.0, 86_400.0),
+    WAIT_SECONDS,
+    "SECONDS",
+    "When the broker ends, wait this many seconds for it to start again.",
 )
 @shown_by("tools.top.run:run")
 def top() -> None:

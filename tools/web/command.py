@@ -8,6 +8,7 @@ import click
 
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
+from tools.common.numbers import number
 from tools.common.tls import SERVERS, TLS_CONFIG, TLS_HELP
 
 STORES_MAX = 16
@@ -16,13 +17,7 @@ HOST, PORT = "127.0.0.1", 8911
 
 @click.command(epilog="The console only reads. The one exception is --allow-digest.")
 @click.argument("stores", metavar="STORES", nargs=-1, required=True, type=GivenPath(path_type=Path))
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=PORT,
-    metavar="PORT",
-    help=f"Port to listen on; 0 for any free port. Default: {PORT}.",
-)
+@number("--port", click.IntRange(0, 65535), PORT, "PORT", "Port to listen on; 0 for any free port.")
 @click.option("--host", default=HOST, metavar="ADDRESS", help=f"Address of this host to listen on. Default: {HOST}.")
 @click.option(
     "--expose", is_flag=True, help="Listen on a --host that other hosts can reach; the token crosses the network."
