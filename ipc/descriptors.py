@@ -1,9 +1,11 @@
-"""Wait until descriptors are ready, whatever their numbers: select() refuses those above 1,023."""
+"""Close descriptors, and wait until they are ready, whatever their numbers: select() refuses those above 1,023."""
 
 from __future__ import annotations
 
+import os
 import select
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 _READABLE = select.POLLIN | select.POLLPRI
@@ -17,6 +19,15 @@ class HasDescriptor(Protocol):
 
 
 Waitable = int | HasDescriptor
+
+
+@contextmanager
+def closing_fd(fd: int) -> Iterator[int]:
+    """Yield a descriptor, and close it at the end."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def await_readable(*waited: Waitable, timeout_ms: float) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from ipc.arrays import Bytes, Words
+from ipc.descriptors import closing_fd
 from ipc.errors import OtherVersion, RegionDenied, RegionMismatch, RegionMissing, RegionNoSpace
 from ipc.module_names import version_here
 from ipc.process import hold_standard_descriptors, start_time
@@ -132,11 +133,8 @@ class Region:
 
     def reserve(self, start: int, length: int) -> None:
         """Blocks for a part of the payload that was made without. Raises RegionNoSpace."""
-        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with closing_fd(os.open(self.path, os.O_RDWR | os.O_CLOEXEC)) as fd:
             _reserve(fd, self.path, HEADER_BYTES + start, length)
-        finally:
-            os.close(fd)
 
     def close(self) -> None:
         """Unmap now if no view is left in use, else when the last one goes."""

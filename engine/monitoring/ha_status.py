@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -141,11 +142,8 @@ class HaStatus:
 def ha_status(store_root: str | os.PathLike[str]) -> HaStatus:
     """Return the replication status of the broker that runs on this store. Raises NoBroker."""
     running = extent.require_running(os.fspath(store_root))
-    counters = BrokerCounters.attach(running.region_directory)
-    try:
+    with closing(BrokerCounters.attach(running.region_directory)) as counters:
         return of_running(running, counters, os.fspath(store_root))
-    finally:
-        counters.region.close()
 
 
 def of_running(running: extent.Running, counters: BrokerCounters, store: str) -> HaStatus:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -97,8 +98,7 @@ def families(store_root: str | os.PathLike[str], sizes: TableSizes) -> Iterator[
     """Yield all metrics of the broker that runs on this store. Raises NoBroker."""
     running = extent.require_running(os.fspath(store_root))
     settings, directory = running.settings, running.region_directory
-    counters = BrokerCounters.attach(directory)
-    try:
+    with closing(BrokerCounters.attach(directory)) as counters:
         status = ha_status.of_running(running, counters, os.fspath(store_root))
         figures = Figures(status, sizes.samples_max, counters.own_broker_id.read())
         files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))
@@ -113,8 +113,6 @@ def families(store_root: str | os.PathLike[str], sizes: TableSizes) -> Iterator[
         yield from _replicas(figures, status.replicas)
         if status.client is not None:
             yield from _client(figures, status)
-    finally:
-        counters.region.close()
 
 
 def _broker(figures: Figures, sizes: TableSizes) -> Iterator[Metric]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from itertools import islice
 
@@ -98,11 +98,8 @@ def _disk(counters: BrokerCounters) -> Iterator[Series]:
 
 def _rings(running: Running) -> Iterator[Series]:
     """Yield how much waits in each ring that has an owner."""
-    region = attach_rings(running.region_directory, writable=False)
-    try:
+    with closing(attach_rings(running.region_directory, writable=False)) as region:
         taken = region.words.reshape(-1, WORDS_PER_RING).copy()
-    finally:
-        region.close()
     places = max(1, int(running.settings["ringSizeInBytes"]) // BYTES_PER_DESCRIPTOR)
     waiting = [
         ((str(number),), float(max(0, words[ControlWord.TAIL] - words[ControlWord.HEAD])))

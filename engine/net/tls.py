@@ -21,6 +21,7 @@ from engine.settings import tls_file
 from engine.settings.config import BrokerConfig, ConfigError
 from engine.settings.tls_file import ClientAuth, OwnCertificate, TlsFile
 from engine.settings.tls_mode import TlsMode
+from ipc.descriptors import closing_fd
 from store.files.file_state import FileState, state_of
 
 log = logging.getLogger("slipstream.tls")
@@ -231,12 +232,9 @@ def _show_made(context: ssl.SSLContext) -> None:
     from engine.net.self_signed import self_signed  # loads `secrets`, and few brokers are in test mode
 
     pem = self_signed(socket.gethostname()[:NAME_CHARACTERS_MAX] or "localhost")
-    fd = os.memfd_create("certificate", os.MFD_CLOEXEC)
-    try:
+    with closing_fd(os.memfd_create("certificate", os.MFD_CLOEXEC)) as fd:
         os.write(fd, f"{pem.key}{pem.certificate}".encode())
         context.load_cert_chain(f"/proc/self/fd/{fd}")
-    finally:
-        os.close(fd)
 
 
 def _trust(context: ssl.SSLContext, trusted: Path) -> None:

@@ -394,3 +394,7 @@ class BrokerCounters(Group):
     def attach(cls, region_directory: Path, writable: bool = False) -> BrokerCounters:
         """The counters of a running broker. Raises RegionMissing, RegionMismatch."""
         return cls(Counters.attach(region_directory / COUNTERS_FILE, writable))
+
+    def close(self) -> None:
+        """Unmap the counters, which are not to be read from then on."""
+        self.region.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,8 +116,7 @@ class Failures:
 def failing(counters: BrokerCounters, directory: Path) -> list[Failing]:
     """The roles that do not do their work, on the broker with these regions. Raises RegionMissing."""
     rows = []
-    failures = Failures.attach(directory)
-    try:
+    with closing(Failures.attach(directory)) as failures:
         for role in ROLES:
             deaths, is_given_up = counters.deaths[role].read(), counters.given_up[role].read() != 0
             if is_given_up or deaths >= LOOPING_DEATHS or counters.stuck[role].read() >= LOOPING_DEATHS:
@@ -124,8 +124,6 @@ def failing(counters: BrokerCounters, directory: Path) -> list[Failing]:
         for sender in SENDERS:
             if (deaths := counters.deaths[sender].read()) >= LOOPING_DEATHS:
                 rows.append(Failing(sender, deaths, False, failures.text_of(sender)))
-    finally:
-        failures.close()
     return rows
 
 

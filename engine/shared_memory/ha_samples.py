@@ -6,6 +6,7 @@ for each slot: connected at, acknowledged up to, bytes sent), the newest over th
 
 from __future__ import annotations
 
+from contextlib import closing
 from enum import IntEnum
 from pathlib import Path
 
@@ -92,10 +93,7 @@ class HaSampler:
 
 def read_ha_samples(directory: Path) -> list[HaSample]:
     """Return the samples so far, oldest first. Raises RegionMissing, RegionMismatch."""
-    region = Region.attach(directory / SAMPLES_FILE, kind=REGION_KIND, layout=LAYOUT)
-    try:
+    with closing(Region.attach(directory / SAMPLES_FILE, kind=REGION_KIND, layout=LAYOUT)) as region:
         taken = int(region.words[HaSamplesWord.TAKEN])
         ring = region.words[HaSamplesWord.SAMPLES :].reshape(ROOM, SAMPLE_WORDS)
         return [_sample(ring[number % ROOM].tolist()) for number in range(max(0, taken - SAMPLES), taken)]
-    finally:
-        region.close()

@@ -13,6 +13,7 @@ Region "latencies": for each ring a block of words: 0 longest put in microsecond
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -137,12 +138,9 @@ def latencies_of(block: Words) -> Latencies:
 
 def sum_of_rings(directory: Path) -> Words:
     """Return one block that adds up the blocks of all rings. Raises RegionMissing, RegionMismatch."""
-    region = Region.attach(directory / LATENCIES_FILE, kind=REGION_KIND, layout=LAYOUT)
-    try:
+    with closing(Region.attach(directory / LATENCIES_FILE, kind=REGION_KIND, layout=LAYOUT)) as region:
         blocks = region.words.reshape(-1, BLOCK_WORDS)
         used = blocks[blocks[:, DISTRIBUTION_WORDS].any(axis=1)]
         total: Words = used.sum(axis=0, dtype=np.int64)
         total[LatencyWord.MAX_US] = used[:, LatencyWord.MAX_US].max(initial=0)
         return total
-    finally:
-        region.close()

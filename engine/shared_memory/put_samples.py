@@ -10,6 +10,7 @@ oldest | two blocks as in "latencies", of the last two minutes.
 
 from __future__ import annotations
 
+from contextlib import closing
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -115,8 +116,7 @@ class Sampler:
 
 def read_samples(directory: Path) -> Sampled:
     """Return the samples so far. Raises RegionMissing, RegionMismatch."""
-    region = Region.attach(directory / SAMPLES_FILE, kind=REGION_KIND, layout=LAYOUT)
-    try:
+    with closing(Region.attach(directory / SAMPLES_FILE, kind=REGION_KIND, layout=LAYOUT)) as region:
         words = region.words
         taken, minutes = int(words[PutSamplesWord.TAKEN]), int(words[PutSamplesWord.MINUTES])
         ring = words[PutSamplesWord.SAMPLES : MINUTES_AT].reshape(ROOM, SAMPLE_WORDS)
@@ -126,5 +126,3 @@ def read_samples(directory: Path) -> Sampled:
         minute = last - before if minutes else np.zeros(BLOCK_WORDS, np.int64)
         boot_ms, began_ms = int(words[PutSamplesWord.BOOT_MS]), int(words[PutSamplesWord.BEGAN_MS])
         return Sampled(boot_ms, began_ms, [Sample(*sample) for sample in newest], latencies_of(minute))
-    finally:
-        region.close()

@@ -13,6 +13,7 @@ the copies (messages, bytes, counted up to offset) | names, 256 bytes each. A sl
 
 from __future__ import annotations
 
+from contextlib import closing
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -254,8 +255,5 @@ class TopicTable:
 
 def counts_of(directory: Path) -> list[TopicCount]:
     """The counts of a running broker as they are now. Raises RegionMissing, RegionMismatch."""
-    table = TopicTable.attach(directory)
-    try:
+    with closing(TopicTable.attach(directory)) as table:
         return table.read()
-    finally:
-        table.close()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from ipc.descriptors import closing_fd
 from store.errors import AccessDenied
 
 PAGE_BYTES = mmap.PAGESIZE
@@ -61,11 +62,8 @@ def reserve(fd: int, start: int, length: int) -> None:
 
 def reserve_path(path: Path, start: int, length: int) -> None:
     """Reserve blocks like `reserve`, in a file given by its path."""
-    fd = open_file(path, writable=True)
-    try:
+    with closing_fd(open_file(path, writable=True)) as fd:
         reserve(fd, start, length)
-    finally:
-        os.close(fd)
 
 
 def write_at(fd: int, data: bytes | memoryview, position: int) -> None:
@@ -88,11 +86,8 @@ def sync_data(fd: int) -> None:
 
 def sync_data_of(path: Path) -> None:
     """Sync data like `sync_data`, of a file given by its path."""
-    fd = open_file(path, writable=True)
-    try:
+    with closing_fd(open_file(path, writable=True)) as fd:
         sync_data(fd)
-    finally:
-        os.close(fd)
 
 
 def start_writing(fd: int, start: int, length: int) -> None:
@@ -117,11 +112,8 @@ def sync_file(fd: int) -> None:
 
 def sync_path(path: Path) -> None:
     """Sync like `sync_file`, a file given by its path: also what was stored through mappings of it."""
-    fd = open_file(path, writable=True)
-    try:
+    with closing_fd(open_file(path, writable=True)) as fd:
         sync_file(fd)
-    finally:
-        os.close(fd)
 
 
 def data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -142,11 +134,8 @@ def data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def sync_directory(path: Path) -> None:
     """Names created, renamed or removed in the directory are on disk when this returns."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
         os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def rename(source: Path, target: Path) -> None:
@@ -301,11 +290,8 @@ def _replace(path: Path, content: bytes, mode: int, *, held: bool, like: os.stat
 
 def append_to(path: Path, data: bytes) -> None:
     """Add `data` to the file's end, in one piece; made if it is not there. Not yet on disk."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
-    try:
+    with closing_fd(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)) as fd:
         os.write(fd, data)
-    finally:
-        os.close(fd)
 
 
 def used_percent(path: Path) -> int:

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ipc.descriptors import closing_fd
 from store.files import file_io
 from store.files.file_io import PAGE_BYTES
 
@@ -33,11 +34,8 @@ def map_array(path: Path) -> npt.NDArray[np.uint8]:
     """The bytes of a whole file, read in place; unmapped with the last use of it."""
     import numpy as np
 
-    fd = file_io.open_file(path, writable=False)
-    try:
+    with closing_fd(file_io.open_file(path, writable=False)) as fd:
         return np.frombuffer(map_file(fd, os.fstat(fd).st_size, writable=False), np.uint8)
-    finally:
-        os.close(fd)
 
 
 def first_hole(fd: int) -> int:
@@ -47,11 +45,8 @@ def first_hole(fd: int) -> int:
 
 def first_hole_of(path: Path) -> int:
     """Find the first hole like `first_hole`, of a file given by its path."""
-    fd = file_io.open_file(path, writable=False)
-    try:
+    with closing_fd(file_io.open_file(path, writable=False)) as fd:
         return first_hole(fd)
-    finally:
-        os.close(fd)
 
 
 def resident_pages(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
@@ -94,11 +89,8 @@ def clear(path: Path, start: int, end: int) -> None:
     """Zeros in [start, end) of the file, without filling holes."""
     import numpy as np
 
-    fd = file_io.open_file(path, writable=True)
-    try:
+    with closing_fd(file_io.open_file(path, writable=True)) as fd:
         mapped = np.frombuffer(map_file(fd, end, writable=False), np.uint8)
         for low, high in list(file_io.data_ranges(fd, start, end)):
             if mapped[low:high].any():
                 file_io.write_at(fd, bytes(high - low), low)
-    finally:
-        os.close(fd)

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from ipc.descriptors import closing_fd
 from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.segment_files import stated_files
@@ -62,8 +63,7 @@ def _make_own(paths: Iterable[Path]) -> None:
 def _copy(path: Path) -> None:
     creating = path.with_name(path.name + file_io.CREATING_SUFFIX)
     file_io.unlink(creating)
-    source = file_io.open_file(path, writable=False)
-    try:
+    with closing_fd(file_io.open_file(path, writable=False)) as source:
         status = os.fstat(source)
         target = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, stat.S_IMODE(status.st_mode))
         try:
@@ -72,8 +72,6 @@ def _copy(path: Path) -> None:
         finally:
             os.close(target)
             file_io.unlink(creating)
-    finally:
-        os.close(source)
     file_io.sync_directory(path.parent)
 
 

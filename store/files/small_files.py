@@ -11,6 +11,7 @@ import os
 import stat
 from pathlib import Path
 
+from ipc.descriptors import closing_fd
 from store.files.file_io import FLOCK
 
 
@@ -36,8 +37,5 @@ def open_plain(path: Path) -> int:
 
 def read_small(path: Path, bytes_max: int) -> bytes:
     """The first bytes of a plain file. Raises OSError, also for what is no file."""
-    fd = open_plain(path)
-    try:
+    with closing_fd(open_plain(path)) as fd:
         return os.pread(fd, bytes_max, 0)
-    finally:
-        os.close(fd)

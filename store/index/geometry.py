@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ipc.descriptors import closing_fd
 from store.files import file_io, mapped_files
 from store.index.index_file import DEFAULT_GEOMETRY, ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, Geometry, IndexFile
 
@@ -35,8 +36,7 @@ def geometry_of(paths: Iterable[Path], *hints: Geometry) -> Geometry | None:
 
 
 def _of_file(path: Path, size: int, hints: tuple[Geometry, ...]) -> Geometry | None:
-    fd = file_io.open_file(path, writable=False)
-    try:
+    with closing_fd(file_io.open_file(path, writable=False)) as fd:
         size = min(size, os.fstat(fd).st_size)
         array = np.frombuffer(mapped_files.map_file(fd, size, writable=False), np.uint8)
         best, most = None, 0
@@ -47,8 +47,6 @@ def _of_file(path: Path, size: int, hints: tuple[Geometry, ...]) -> Geometry | N
             if fitting == used >= min(SAMPLE, _count(array) - 1) > 0:
                 break
         return best
-    finally:
-        os.close(fd)
 
 
 def _candidates(fd: int, array: npt.NDArray[np.uint8], hints: tuple[Geometry, ...]) -> Iterator[Geometry]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ipc.arrays import Bytes
+from ipc.descriptors import closing_fd
 from store.errors import IndexFileDamaged
 from store.files import file_io, mapped_files
 from store.message.properties import java_hash
@@ -93,21 +94,17 @@ class IndexFile:
     @classmethod
     def open(cls, path: Path, geometry: Geometry, *, writable: bool = False) -> IndexFile:
         """Map an existing file. Raises IndexFileDamaged when it is not as long as that geometry says."""
-        fd = file_io.open_file(path, writable)
-        try:
+        with closing_fd(file_io.open_file(path, writable)) as fd:
             size = os.fstat(fd).st_size
             if size != geometry.file_bytes:
                 reason = f"{size} bytes long, but {geometry.slots} slots and {geometry.entries_max} entries take"
                 raise IndexFileDamaged(str(path), 0, f"{reason} {geometry.file_bytes}")
             return cls(path, geometry, np.frombuffer(mapped_files.map_file(fd, size, writable), np.uint8))
-        finally:
-            os.close(fd)
 
     @classmethod
     def private(cls, path: Path, geometry: Geometry) -> IndexFile:
         """Map a file like RocketMQ, whatever its length: zeros behind a short one's end. Nothing reaches the disk."""
-        fd = file_io.open_file(path, writable=False)
-        try:
+        with closing_fd(file_io.open_file(path, writable=False)) as fd:
             actual_bytes = os.fstat(fd).st_size
             if actual_bytes >= geometry.file_bytes:
                 mapping = mapped_files.map_private(fd, geometry.file_bytes)
@@ -116,8 +113,6 @@ class IndexFile:
             for start, end in file_io.data_ranges(fd, 0, actual_bytes):
                 file.array[start:end] = np.frombuffer(os.pread(fd, end - start, start), np.uint8)
             return file
-        finally:
-            os.close(fd)
 
     @classmethod
     def fresh(cls, path: Path, geometry: Geometry) -> IndexFile:

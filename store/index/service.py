@@ -10,7 +10,6 @@ disk is an error here and never a SIGBUS in a store through the mapping.
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from ipc.arrays import Bytes, Words
 from ipc.clock import wall_ms
+from ipc.descriptors import closing_fd
 from store.files import file_io, mapped_files
 from store.files.segment import Segment
 from store.index import index_kernel, query
@@ -145,11 +145,8 @@ class IndexService:
         """Whether anything was ever stored where the entry is: to look there else is a SIGBUS on a full tmpfs."""
         start = file.geometry.entries_at + number * ENTRY_BYTES
         end = min(start + ENTRY_BYTES, file.geometry.file_bytes)
-        fd = file_io.open_file(file.path, writable=False)
-        try:
+        with closing_fd(file_io.open_file(file.path, writable=False)) as fd:
             return 0 < end - start == sum(high - low for low, high in file_io.data_ranges(fd, start, end))
-        finally:
-            os.close(fd)
 
     @staticmethod
     def _set_header(file: IndexFile, header: Header) -> None:

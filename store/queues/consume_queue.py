@@ -19,6 +19,7 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from ipc.descriptors import closing_fd
 from store.errors import ForeignFile, QueueFileMismatch
 from store.files import file_io, mapped_files
 from store.files.directory import directories_in
@@ -118,12 +119,9 @@ class ConsumeQueue:
 
     def _map_file(self, base: int) -> tuple[Entries, int]:
         """Map a file; also return how many entries have blocks: what lies behind was never written."""
-        fd = file_io.open_file(self.directory / file_name(base), writable=False)
-        try:
+        with closing_fd(file_io.open_file(self.directory / file_name(base), writable=False)) as fd:
             mapping = mapped_files.map_file(fd, os.fstat(fd).st_size, writable=False)
             return np.frombuffer(mapping, dtype=self.dtype), mapped_files.first_hole(fd) // self.dtype.itemsize
-        finally:
-            os.close(fd)
 
     @property
     def max_offset(self) -> int:
@@ -150,11 +148,8 @@ class ConsumeQueue:
         if self.file_bytes > SMALL_FILE_BYTES:
             entries, written = self._map_file(base)
             return entries[:written]
-        fd = file_io.open_file(self.directory / file_name(base), writable=False)
-        try:
+        with closing_fd(file_io.open_file(self.directory / file_name(base), writable=False)) as fd:
             return np.frombuffer(os.pread(fd, self.file_bytes, 0), dtype=self.dtype)
-        finally:
-            os.close(fd)
 
     def messages_end(self, end: int) -> int:
         """The queue offset behind the last message of the entries below `end`: here each is one message."""

@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ipc.descriptors import closing_fd
 from store.errors import BitRot, NotOnDisk
 from store.files import checkpoint as checkpoint_file
 from store.files import file_io
@@ -277,13 +278,10 @@ def zero(files: SegmentFiles, dirty: Sequence[Dirty]) -> None:
     """Zeros there, on disk when this returns. The files stay: they are reserved for what comes."""
     for part in dirty:
         make_own(files.path_of(part.base_offset))
-        fd = file_io.open_file(files.path_of(part.base_offset), writable=True)
-        try:
+        with closing_fd(file_io.open_file(files.path_of(part.base_offset), writable=True)) as fd:
             for start in range(part.start, part.end, len(ZEROS)):
                 file_io.write_at(fd, memoryview(ZEROS)[: part.end - start], start)
             file_io.sync_data(fd)
-        finally:
-            os.close(fd)
 
 
 def settle(files: SegmentFiles, bases: Sequence[int], floor: int) -> bool:
@@ -317,11 +315,8 @@ def hear_failures(directory: StoreDirectory) -> None:
     """
     for root in (*directory.queue_directories(), directory.index):
         for path in filter(Path.is_file, root.rglob("*")):
-            fd = file_io.open_file(path, writable=True)
-            try:
+            with closing_fd(file_io.open_file(path, writable=True)) as fd:
                 _is_synced(fd)
-            finally:
-                os.close(fd)
 
 
 def _is_synced(fd: int) -> bool:

@@ -8,7 +8,7 @@ of stay as they are: their last entry says which number comes next. The caller h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,7 +82,7 @@ def rebuild_queues(
         kinds=kinds,
         building=Building(batches),
     )
-    try:
+    with closing(dispatcher):
         offset = low
         while offset < high:
             reached = dispatcher.dispatch_batch(offset, high)
@@ -90,8 +90,6 @@ def rebuild_queues(
                 break
             offset = reached
             on_progress(offset - low, high - low)
-    finally:
-        dispatcher.close()
     done.findings += dispatcher.findings
     file_io.sync_tree(directory.root / QUEUE_EXTENSIONS)  # new units are named by new entries
     for made, old in zip((building, batches), roots, strict=True):

@@ -12,13 +12,13 @@ caller holds the store's lock.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from ipc.descriptors import closing_fd
 from store.errors import NotAStore
 from store.files import checkpoint as checkpoint_file
 from store.files import file_io
@@ -280,12 +280,9 @@ def _journal(directory: StoreDirectory, files: SegmentFiles) -> Journal:
 def _put(files: SegmentFiles, bound: Bound) -> None:
     base = files.base_of(bound.offset)
     make_own(files.path_of(base))
-    fd = file_io.open_file(files.path_of(base), writable=True)
-    try:
+    with closing_fd(file_io.open_file(files.path_of(base), writable=True)) as fd:
         file_io.write_at(fd, bound.data, bound.offset - base)
         file_io.sync_data(fd)
-    finally:
-        os.close(fd)
 
 
 def _sound_end(segment: Segment, position: int) -> int:

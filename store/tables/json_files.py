@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ipc.descriptors import closing_fd
 from store.errors import MalformedConfig, MalformedData
 from store.files import file_io
 from store.tables import fastjson
@@ -88,12 +89,9 @@ def _object(path: str, loading: Callable[[], Any]) -> dict[Any, Any]:
 def exclusive(directory: Path) -> Iterator[None]:
     """Hold the lock of a directory in the block, so that no other Slipstream process replaces files there."""
     _make(directory)
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(fd)
 
 
 def write(path: Path, value: dict[Any, Any], *, pretty: bool = True) -> None:

@@ -13,6 +13,7 @@ from struct import Struct
 
 import numpy as np
 
+from ipc.descriptors import closing_fd
 from store.errors import IndexFileDamaged
 from store.files import file_io
 from store.files.segment import file_name
@@ -77,8 +78,5 @@ def index_ends(directory: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _bytes_of(path: Path, position: int, count: int) -> bytes:
-    fd = file_io.open_file(path, writable=False)
-    try:
+    with closing_fd(file_io.open_file(path, writable=False)) as fd:
         return os.pread(fd, count, position)
-    finally:
-        os.close(fd)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,8 +132,7 @@ def _ends(directory: StoreDirectory, settle_s: float) -> tuple[int, int]:
 
 
 def _ends_of(broker: extent.Running, settle_s: float) -> tuple[int, int]:
-    counters = broker.counters()
-    try:
+    with closing(broker.counters()) as counters:
         first, reput, end = (
             counters.cursor(name) for name in ("min_physical_offset", "reput_from_offset", "max_physical_offset")
         )
@@ -145,8 +145,6 @@ def _ends_of(broker: extent.Running, settle_s: float) -> tuple[int, int]:
             raise SnapshotRefused(f"{broker.store_root}: {what}; take it again later")
         begin = first.read()
         return begin, max(begin, min(dispatched, end.read()))
-    finally:
-        counters.close()
 
 
 def _begin(directory: StoreDirectory, first: int) -> int:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from ipc.descriptors import closing_fd
+
 PART_BYTES_MAX = 1 << 20
 FILES_MAX, DESCRIPTORS_MAX, PROCESSES_MAX = 20_000, 500, 100
 PACKAGES = "slipstream-log numpy numba llvmlite uvloop pyspark pyarrow psutil click rich cryptography textual".split()
@@ -29,8 +31,7 @@ PROCESS_FILES = ("status", "stat", "limits", "io", "wchan", "cgroup", "smaps_rol
 
 def read_part(path: Path, bytes_max: int = PART_BYTES_MAX, *, tail: bool = False) -> bytes:
     """A part of a plain file, and of no link: its beginning, or its end. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
+    with closing_fd(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)) as fd:
         state = os.fstat(fd)
         if not stat.S_ISREG(state.st_mode):
             raise OSError(22, "it is not a regular file", str(path))
@@ -41,8 +42,6 @@ def read_part(path: Path, bytes_max: int = PART_BYTES_MAX, *, tail: bool = False
             parts.append(part)
             left -= len(part)
         return b"".join(parts)
-    finally:
-        os.close(fd)
 
 
 def versions() -> str:

@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 from engine.producer import Producer
+from ipc.descriptors import closing_fd
 from tools.run.produce import Lines
 
 # What this machine is doing right now, as JSON messages: the input of the demonstration. Only psutil is asked.
@@ -127,8 +128,7 @@ def send_process_tables(producer: Producer, seconds: float, report: Report) -> N
 def send_files(producer: Producer, files: Sequence[str], report: Report) -> None:
     """Send every line that is not empty, with its file's name as the tag."""
     for name in files:
-        fd = os.open(name, os.O_RDONLY)
-        try:
+        with closing_fd(os.open(name, os.O_RDONLY)) as fd:
             for lines in Lines(fd, name, LINE_BYTES_MAX).batches(LINES_MAX):
                 bodies = [line for line in lines if line]
                 report.empty_lines += len(lines) - len(bodies)
@@ -137,8 +137,6 @@ def send_files(producer: Producer, files: Sequence[str], report: Report) -> None
                     result = producer.send_batch(INPUT_TOPIC, bodies, tags=tag, timeout=BATCH_SECONDS)
                     assert result is not None
                     report.add(INPUT_TOPIC, result.status.name, bodies)
-        finally:
-            os.close(fd)
 
 
 class Producers:

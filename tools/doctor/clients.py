@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from engine.monitoring.client_status import client_findings, fronts_of, services_of
 from tools.common.how_many import how_many
 from tools.doctor.node import Node, counters_of
@@ -18,12 +20,9 @@ def rows(node: Node) -> list[Row]:
             return [unknown(CHECK, "it does not report this", f"`slipstream doctor STORE` on {node.host}")]
         waits_ms = node.runtime.get("sendThreadPoolQueueHeadWaitTimeMills", "0")
         return [ok(CHECK, f"{waiting} sends in flight, the oldest waits for {waits_ms} ms")]
-    counters = counters_of(node.running)
-    try:
+    with closing(counters_of(node.running)) as counters:
         findings = client_findings(counters, str(node.store))
         fronts, services = fronts_of(counters), services_of(counters)
-    finally:
-        counters.region.close()
     if findings:
         return [wrong(CHECK, one.reason, one.what, one.next_step) for one in findings]
     if not fronts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from engine.monitoring.problems import of_the_disk
@@ -29,11 +29,8 @@ def rows(node: Node) -> list[Row]:
     """Check room, files and history of a node."""
     if node.running is None:
         return [_room_there(node), _history_there(node), unknown("files", "its files are on another host", "ask there")]
-    counters = counters_of(node.running)
-    try:
+    with closing(counters_of(node.running)) as counters:
         return [*_room(node, counters), _files(node, counters), _history(node, counters)]
-    finally:
-        counters.region.close()
 
 
 def _room(node: Node, counters: BrokerCounters) -> list[Row]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -91,11 +91,8 @@ class Node:
 
 def of_store(running: Running, asking: Asking) -> Node:
     """The broker that runs on a store of this host. Raises RegionMissing, BrokerOutOfReach."""
-    counters = running.counters()
-    try:
+    with closing(running.counters()) as counters:
         listen_port = counters.cursor("listen_port").read()
-    finally:
-        counters.close()
     named = str(running.settings["storeHost"])
     listening = sockets()
     port = listen_port or int(named.rpartition(":")[2])

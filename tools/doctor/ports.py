@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 from typing import NamedTuple
 
 from engine.net.listeners import is_loopback
@@ -49,11 +50,8 @@ def _ports(node: Node) -> list[Port]:
 def _live_ports(node: Node) -> tuple[int | None, int | None]:
     """HA and metrics; None where that is not known."""
     if node.running is not None:
-        counters = counters_of(node.running)
-        try:
+        with closing(counters_of(node.running)) as counters:
             return counters.ha_listen_port.read(), counters.metrics_port.read()
-        finally:
-            counters.region.close()
     text = node.extent.ha_address.rpartition(":")[2] if node.extent else node.setting("haListenPort")
     return int(text) if text.isdecimal() and int(text) < 1 << 16 else None, None
 

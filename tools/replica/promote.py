@@ -20,6 +20,7 @@ from engine.shared_memory.cursors import BrokerCounters, BrokerState, Reign
 from engine.shared_memory.failures import is_unreadable
 from engine.shared_memory.region_directory import role_request
 from engine.shared_memory.region_directory.role_request import ROLE_SIGNAL, RoleRequest
+from ipc.descriptors import closing_fd
 from ipc.errors import IpcError
 from ipc.process import is_alive, namespace
 from store.errors import StoreError, StoreLocked
@@ -46,8 +47,8 @@ def promote(store: Path, force: bool, switch: bool, master: str | None, timeout:
     broker = running(store)
     if broker is None:
         return _promote_stopped(directory, force, master, as_json)
-    with _alone(store, broker), closing(BrokerCounters.attach(broker.region_directory).region) as region:
-        slave = Slave(store, broker, BrokerCounters(region))
+    with _alone(store, broker), closing(BrokerCounters.attach(broker.region_directory)) as counters:
+        slave = Slave(store, broker, counters)
         _require_slave(store, broker, slave.counters)
         old = succession.master_of(slave, master)
         epoch = max(old.extent.next_epoch, epochs.read(store).next_epoch) if old else 0
@@ -112,16 +113,14 @@ def _ha_address(broker: Running) -> str:
 @contextmanager
 def _alone(store: Path, broker: Running) -> Iterator[None]:
     """Keep other commands from changing this broker's role in the block. Raises RoleRefused."""
-    fd = os.open(broker.region_directory / role_request.LOCK, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
+    lock = broker.region_directory / role_request.LOCK
+    with closing_fd(os.open(lock, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)) as fd:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             why = "another `slipstream promote` or `demote` of this store is running"
             raise RoleRefused(store, why, f"wait until it has ended, then see `slipstream ha status {store}`") from None
         yield
-    finally:
-        os.close(fd)
 
 
 def _promote_stopped(directory: StoreDirectory, force: bool, master: str | None, as_json: bool) -> int:
@@ -183,8 +182,7 @@ def demote(store: Path, master: str | None, timeout: float, as_json: bool) -> in
 def _divergence_told(store: Path, broker: Running) -> str | None:
     """Wait for the first word of its master: what to type where the logs have parted, None where they have not."""
     until = time.monotonic() + FOLLOW_SECONDS
-    counters = BrokerCounters.attach(broker.region_directory)
-    try:
+    with closing(BrokerCounters.attach(broker.region_directory)) as counters:
         while time.monotonic() < until:
             if (parted := divergence.read(store)) is not None:
                 return divergence_line(str(store), parted)
@@ -194,8 +192,6 @@ def _divergence_told(store: Path, broker: Running) -> str | None:
             ):
                 break
             time.sleep(LOOK_SECONDS)
-    finally:
-        counters.region.close()
     return None
 
 
@@ -247,7 +243,5 @@ def _serves(broker: Running) -> bool:
         counters = BrokerCounters.attach(broker.region_directory)
     except (IpcError, StoreError):
         return False
-    try:
+    with closing(counters):
         return counters.broker_state.read() == BrokerState.RUNNING and counters.reign.read() != Reign.ASKS
-    finally:
-        counters.region.close()

@@ -12,16 +12,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 
+from ipc.descriptors import closing_fd
 from tools.common.completion import topics
 from tools.common.exit_codes import ExitCode
 from tools.common.given_path import GivenPath
 from tools.common.how_many import how_many
+from tools.common.numbers import number
 from tools.common.output_form import form, json_text
 
 if TYPE_CHECKING:
@@ -170,20 +172,8 @@ class Tally:
 )
 @click.option("--tag", metavar="TAG", help="Tag of all messages. Default: none.")
 @click.option("--key", metavar="KEY", help="Key of all messages. Default: none.")
-@click.option(
-    "--batch",
-    default=BATCH,
-    type=click.IntRange(1, 100_000),
-    metavar="N",
-    help=f"Number of messages in a batch. Default: {BATCH}.",
-)
-@click.option(
-    "--timeout",
-    default=TIMEOUT_SECONDS,
-    type=click.FloatRange(0.001),
-    metavar="SECONDS",
-    help=f"Give up on a batch after this many seconds. Default: {TIMEOUT_SECONDS:g}.",
-)
+@number("--batch", click.IntRange(1, 100_000), BATCH, "N", "Number of messages in a batch.")
+@number("--timeout", click.FloatRange(0.001), TIMEOUT_SECONDS, "SECONDS", "Give up on a batch after this many seconds.")
 @form("Print one JSON object.")
 @click.argument("files", metavar="[FILES]", nargs=-1, type=GivenPath(exists=True, dir_okay=False))
 def produce(
@@ -268,11 +258,8 @@ def _master_of(running: Running) -> str:
     from engine.shared_memory import address_cursors
     from engine.shared_memory.cursors import BrokerCounters
 
-    counters = BrokerCounters.attach(running.region_directory)
-    try:
+    with closing(BrokerCounters.attach(running.region_directory)) as counters:
         return address_cursors.text_of(counters.ha_client.master_address)
-    finally:
-        counters.region.close()
 
 
 def _inputs(files: tuple[str, ...]) -> Iterator[tuple[int, str]]:
@@ -282,11 +269,8 @@ def _inputs(files: tuple[str, ...]) -> Iterator[tuple[int, str]]:
             click.echo("reading messages from this terminal, one per line; press Ctrl-D to end", err=True)
         yield 0, "standard input"
     for name in files:
-        fd = os.open(name, os.O_RDONLY)
-        try:
+        with closing_fd(os.open(name, os.O_RDONLY)) as fd:
             yield fd, name
-        finally:
-            os.close(fd)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -28,15 +29,12 @@ def overview(store: str, group: str | None = None) -> Json:
     Raises NoBroker, PeerRefused.
     """
     running = extent.require_running(store)
-    counters = BrokerCounters.attach(running.region_directory)
-    try:
+    with closing(BrokerCounters.attach(running.region_directory)) as counters:
         fronts = [
             {"connections": one.connections.read(), "pullsHeld": one.pulls_held.read(), "pulls": one.pulls.read(),
              "sends": one.sends.read(), "sendsInFlight": one.sends_in_flight.read()}
             for one in counters.fronts[: int(running.settings.get("frontProcesses", 1))]
         ]  # fmt: skip
-    finally:
-        counters.region.close()
     with RemotingClient(str(running.settings["storeHost"]), ANSWER_SECONDS, tls_of()) as client:
         answer = client.ask(RequestCode.GET_CLIENTS, {"group": group} if group is not None else {})
     said: Json = fastjson.loads(answer.body, "the broker's clients")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from contextlib import closing
 
 from ipc.counters import WORDS_PER_SLOT, Counters
 from store.reading.extent import require_running
@@ -36,8 +37,7 @@ class Lines:
 
 def show(store: str, as_json: bool, watch: bool) -> int:
     """The counters of the broker that runs on STORE, once or until Ctrl-C. Raises NoBroker."""
-    counters = require_running(store).counters()
-    try:
+    with closing(require_running(store).counters()) as counters:
         if as_json:
             show_json(lambda: _plain(store, counters), watch)
         elif not watch:
@@ -46,8 +46,6 @@ def show(store: str, as_json: bool, watch: bool) -> int:
             _watch_in_place(store, Lines(counters))
         else:
             _watch_blocks(store, Lines(counters))
-    finally:
-        counters.close()
     return 0
 
 

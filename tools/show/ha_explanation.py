@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
 import click
 
@@ -38,11 +39,8 @@ def _of_file(file: str) -> Explanation:
 def _of_broker(running: Running) -> Explanation:
     from engine.shared_memory.cursors import BrokerCounters  # with numpy, which a file does not need
 
-    counters = BrokerCounters.attach(running.region_directory)
-    try:
+    with closing(BrokerCounters.attach(running.region_directory)) as counters:
         return explanation_of(replication.of_running(running.settings), counters.in_sync_slaves.read())
-    finally:
-        counters.region.close()
 
 
 def _show(explanation: Explanation) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
 
 from engine.monitoring import ha_status
@@ -54,8 +55,7 @@ def _at_rest(watched: Watched) -> Json:
 
 
 def _of_broker(running: extent.Running, watched: Watched) -> Json:
-    counters = BrokerCounters.attach(running.region_directory)
-    try:
+    with closing(BrokerCounters.attach(running.region_directory)) as counters:
         replication = ha_status.of_running(running, counters, str(watched.path))
         return {
             "broker": replication.broker_name,
@@ -77,8 +77,6 @@ def _of_broker(running: extent.Running, watched: Watched) -> Json:
             "processes": _processes(counters, running.pid),
             **_puts(watched),
         }
-    finally:
-        counters.region.close()
 
 
 def _short(problems: list[str], watched: Watched) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from engine.protocol.store.retention import HOUR_MS
 from engine.shared_memory.cursors import BrokerCounters
 from engine.shared_memory.live_settings import retention
@@ -65,13 +67,10 @@ def _victim(store: Watched, picture: Json, first: int | None, count: int) -> Jso
 
 def _rules(running: extent.Running, modified_ms: int) -> Json:
     """Return the retention rules of a running broker."""
-    counters = BrokerCounters.attach(running.region_directory)
-    try:
+    with closing(BrokerCounters.attach(running.region_directory)) as counters:
         wanted = retention(counters)
         return {
             "reservedHours": wanted.reserved_hours, "oldEnoughMs": modified_ms + wanted.reserved_hours * HOUR_MS,
             "deleteWhenHours": sorted(wanted.delete_when_hours), "diskUsedPercent": counters.disk_used_percent.read(),
             "diskMaxUsedPercent": wanted.max_used_percent, "deletedSegments": counters.deleted_segments.read(),
         }  # fmt: skip
-    finally:
-        counters.region.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,8 @@ def _counts(store: Watched) -> dict[str, tuple[int, int]]:
     running = extent.running(store.path)
     if running is None:
         return {}
-    table = TopicTable.attach(running.region_directory)
-    try:
+    with closing(TopicTable.attach(running.region_directory)) as table:
         return {one.topic: (one.messages, one.bytes) for one in table.read()}
-    finally:
-        table.close()
 
 
 def _settings(reader: LogReader) -> Mapping[str, Json]:
