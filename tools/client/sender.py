@@ -56,7 +56,7 @@ class Sender:
         failed: PeerRefused | PeerUnreachable | None = None
         for _ in range(TRIES):
             place = await self._place()
-            fields = self._fields(place, property_string.format(texts).decode("utf-8", "replace"))
+            fields = send_fields(self._group, place.topic, place.queue_id, texts)
             connection = self._cluster.broker(place.broker)
             try:
                 answer = await connection.ask(RequestCode.SEND_MESSAGE_V2, fields, body)
@@ -83,18 +83,20 @@ class Sender:
         self._next += 1
         return self._route.writes[self._next % len(self._route.writes)]
 
-    def _fields(self, place: Place, texts: str) -> dict[str, str]:
-        return {
-            "a": self._group,
-            "b": place.topic,
-            "c": AUTO_CREATE_TOPIC,
-            "d": str(DEFAULT_QUEUES),
-            "e": str(place.queue_id),
-            "f": "0",
-            "g": str(time.time_ns() // 1_000_000),
-            "h": "0",
-            "i": texts,
-            "j": "0",
-            "k": "false",
-            "m": "false",
-        }
+
+def send_fields(group: str, topic: str, queue_id: int, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the header of a message with these properties, as SEND_MESSAGE_V2 has it."""
+    return {
+        "a": group,
+        "b": topic,
+        "c": AUTO_CREATE_TOPIC,
+        "d": str(DEFAULT_QUEUES),
+        "e": str(queue_id),
+        "f": "0",
+        "g": str(time.time_ns() // 1_000_000),
+        "h": "0",
+        "i": property_string.format(texts).decode("utf-8", "replace"),
+        "j": "0",
+        "k": "false",
+        "m": "false",
+    }

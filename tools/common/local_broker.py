@@ -168,6 +168,10 @@ class LocalBroker:
     ) -> None:
         self.stop()
 
+    def counters(self) -> BrokerCounters:
+        """Return the running broker's counters, also to wait for their changes. Raises NoBroker."""
+        return BrokerCounters.attach(extent.require_running(self.store).region_directory, writable=True)
+
     @property
     def ha_address(self) -> str:
         """Return the address at which slaves connect."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from ipc.module_names import DISTRIBUTION
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.figures import Results
 
 FORM = 1
 GIB = 1 << 30
@@ -51,33 +52,19 @@ def load() -> float:
     return round(os.getloadavg()[0], 1)
 
 
-def entry(
-    work: str,
-    figures: Iterable[Figure],
-    ratios: Iterable[Ratio],
-    where: dict[str, Any],
-    loads: Sequence[float],
-    repeat: int,
-) -> dict[str, Any]:
+def entry(work: str, measured: Results, where: dict[str, Any], loads: Sequence[float], repeat: int) -> dict[str, Any]:
     """Return one measurement's entry for docs/benchmarks.json."""
     return {
         "work": work,
         "at": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "version": version(),
+        "version": version(DISTRIBUTION),
         "machine": where,
         "load_before": loads[0],
         "load_after": loads[-1],
         "runs": repeat,
-        "figures": [asdict(figure) for figure in figures],
-        "ratios": [{**asdict(ratio), "value": ratio.value} for ratio in ratios],
+        "figures": [asdict(figure) for figure in measured.figures],
+        "ratios": [{**asdict(ratio), "value": ratio.value} for ratio in measured.ratios],
     }
-
-
-def version() -> str:
-    """Return the version of Slipstream that is measured."""
-    from importlib.metadata import version as of
-
-    return of(DISTRIBUTION)
 
 
 def read(path: Path) -> list[dict[str, Any]]:

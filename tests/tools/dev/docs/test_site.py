@@ -22,7 +22,7 @@ from spark_bridge.options.read import OPTION_NAMES
 from spark_bridge.sink.options import OPTION_NAMES as SINK_OPTION_NAMES
 from tools.cli import cli
 from tools.dev.bench import ledger
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.figures import Results
 from tools.dev.docs import benchmarks, command_help, error_codes, pictures, property_keys, reason_codes, request_codes
 from tools.dev.docs.places import PLACED, ROOT
 from tools.dev.docs.texts import for_site
@@ -173,10 +173,12 @@ def test_the_pictures_are_as_drawn() -> None:
 def test_the_newest_figures_of_each_work_are_kept(tmp_path: Path) -> None:
     path, where = tmp_path / "benchmarks.json", ledger.machine(tmp_path)
     assert where["cpus"] and where["memory_gib"] and where["disk"] and socket.gethostname() not in where.values()
-    figures, ratios = [Figure("a put", "slipstream", 4.0, "us", 9.5)], [Ratio("a put", 4.0, 8.0, "a peer", 1.0)]
+    measured = Results()
+    measured.figure("a put", "slipstream", 4.0, "us", 9.5)
+    measured.at_least("a put", 4.0, 8.0, "a peer")
     for loads in ((0.1, 0.2), (3.0, 2.5)):
-        ledger.keep(path, [ledger.entry("latency", figures, ratios, where, loads, 3)])
-    ledger.keep(path, [ledger.entry("append", figures, [], where, (0.0, 0.1), 1)])
+        ledger.keep(path, [ledger.entry("latency", measured, where, loads, 3)])
+    ledger.keep(path, [ledger.entry("append", measured, where, (0.0, 0.1), 1)])
     assert [(one["work"], one["load_before"]) for one in ledger.read(path)] == [("append", 0.0), ("latency", 3.0)]
     assert ledger.read(path)[1]["ratios"][0]["value"] == 0.5
     assert [each.name for each in tmp_path.iterdir()] == [path.name]

@@ -24,6 +24,22 @@ MEMBERS, QUEUES = 10, 4  # of a group; of the topic
 HEARTBEAT_SECONDS, ANSWER_SECONDS, READY_SECONDS = 30.0, 60.0, 120.0
 
 
+def pull_fields(place: dict[str, str], group: str, offset: int, *, may_wait: bool) -> dict[str, str]:
+    """Return the header of a pull of everything in a queue from an offset on; one that may wait is held."""
+    return {
+        **place,
+        "consumerGroup": group,
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": str(SUBSCRIPTION_FLAG | SUSPEND_FLAG * may_wait),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(SUSPEND_MS if may_wait else 0),
+        "subscription": EVERYTHING,
+        "subVersion": "1",
+        "expressionType": "TAG",
+    }
+
+
 class _Waiting:
     """One waiting consumer, the one with this number."""
 
@@ -38,18 +54,8 @@ class _Waiting:
         await self._connection.need(RequestCode.HEART_BEAT, body=self._body)
         place = {"topic": self._topic, "queueId": str(self._number % QUEUES)}
         answer = await self._connection.need(RequestCode.GET_MAX_OFFSET, place)
-        self._pull = {
-            **place,
-            "consumerGroup": self._group,
-            "queueOffset": (answer.ext_fields or {})["offset"],
-            "maxMsgNums": "32",
-            "sysFlag": str(SUBSCRIPTION_FLAG | SUSPEND_FLAG),
-            "commitOffset": "0",
-            "suspendTimeoutMillis": str(SUSPEND_MS),
-            "subscription": EVERYTHING,
-            "subVersion": "1",
-            "expressionType": "TAG",
-        }
+        offset = int((answer.ext_fields or {})["offset"])
+        self._pull = pull_fields(place, self._group, offset, may_wait=True)
 
     async def stay(self) -> None:
         """Hold the pull and send heartbeats until cancelled."""

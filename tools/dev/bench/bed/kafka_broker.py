@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 from types import TracebackType
 
-from tools.common.local_broker import end
+from tools.common.local_broker import end, free_port
 
 LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S, STOP_TIMEOUT_S = 60.0, 20.0
@@ -37,7 +37,7 @@ class KafkaBroker:
 
     def __init__(self, jars: Path, directory: Path) -> None:
         self._jars, self._directory = jars, directory
-        self._port, self._controller_port = _free_port(), _free_port()
+        self._port, self._controller_port = free_port(), free_port()
         self.address = f"{LOOPBACK}:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -100,9 +100,3 @@ class KafkaBroker:
                     return
             time.sleep(POLL_S)
         raise BrokerDidNotStart(log)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])

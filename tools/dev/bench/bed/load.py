@@ -15,11 +15,11 @@ import numpy as np
 from engine.producer.producer import Producer, PutMessageStatus
 
 BATCH = 4096
-WARM_MESSAGES = 20_000
+WARM_MESSAGES, WARM_SENDS = 20_000, 500  # in batches; one by one
 TIMEOUT_SECONDS = 60.0
 
 
-def _append(producer: Producer, topic: str, bodies: np.ndarray, messages: int, keyed: bool) -> None:
+def _append(producer: Producer, topic: str, bodies: np.ndarray, messages: int, keyed: bool) -> list[int]:
     sent = 0
     while sent < messages:
         count = min(len(bodies), messages - sent)
@@ -27,6 +27,7 @@ def _append(producer: Producer, topic: str, bodies: np.ndarray, messages: int, k
         producer.send_batch(topic, bodies[:count], queue_id=0, keys=keys, wait=False, timeout=TIMEOUT_SECONDS)
         sent += count
     producer.flush(TIMEOUT_SECONDS)
+    return []
 
 
 def _one_by_one(producer: Producer, topic: str, body: bytes, messages: int, wait: bool) -> list[int]:
@@ -52,20 +53,18 @@ def main(store: str, work: str, size: int, messages: int, topic: str) -> None:
     bodies = np.random.default_rng(1).integers(0, 256, (BATCH, size), dtype=np.uint8)
     body = bodies[0].tobytes()
     with Producer(store, timeout=TIMEOUT_SECONDS) as producer:
-        in_batches = work in ("batch", "keyed")
-        if in_batches:
-            _append(producer, topic, bodies, WARM_MESSAGES, work == "keyed")
-        else:
-            _one_by_one(producer, topic, body, 500, wait=work == "sync")
+
+        def send(count: int) -> list[int]:
+            if work in ("batch", "keyed"):
+                return _append(producer, topic, bodies, count, work == "keyed")
+            return _one_by_one(producer, topic, body, count, work == "sync")
+
+        send(WARM_MESSAGES if work in ("batch", "keyed") else WARM_SENDS)
         print("ready", flush=True)
         sys.stdin.readline()
         began_ns, cpu = time.monotonic_ns(), time.process_time()
-        taken: list[int] = []
-        if in_batches:
-            _append(producer, topic, bodies, messages, work == "keyed")
-        else:
-            taken = _one_by_one(producer, topic, body, messages, wait=work == "sync")
-            producer.flush(TIMEOUT_SECONDS)
+        taken = send(messages)
+        producer.flush(TIMEOUT_SECONDS)
         ended_ns = time.monotonic_ns()
     figures: dict[str, float] = {
         "began_ns": began_ns, "ended_ns": ended_ns, "messages": messages, "cpu_seconds": time.process_time() - cpu

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ipc.module_names import named
-
-TIMEOUT_SECONDS = 300.0
+from tools.dev.bench.bed.programs import begin, program, report_of
 
 
 class Load(NamedTuple):
@@ -25,6 +23,12 @@ class Load(NamedTuple):
     def messages_per_second(self) -> float:
         """Return messages a second, of all producers together."""
         return self.messages / self.seconds
+
+
+def load_command(store: Path, work: str, size: int, messages: int) -> list[str]:
+    """Return the command of a producer process."""
+    asked = ["--work", work, "--size", str(size), "--messages", str(messages)]
+    return [sys.executable, "-m", named("tools.dev.bench.bed.load"), str(store), *asked]
 
 
 def run_load(
@@ -41,29 +45,14 @@ def run_load(
     `clock` is called when all of them are ready, and when all have ended.
     """
     each = messages // producers
-    command = [*(["taskset", "-c", cpus] if cpus else []), sys.executable, "-m", named("tools.dev.bench.bed.load")]
-    command += [str(store), "--work", work, "--size", str(size), "--messages", str(each)]
-    processes = [
-        subprocess.Popen([*command, "--topic", f"bench-{k}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for k in range(producers)
-    ]
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            if process.stdout.readline().strip() != "ready":
-                raise RuntimeError("a producer of the measurement did not get ready; see its error above")
+    command = [*(["taskset", "-c", cpus] if cpus else []), *load_command(store, work, size, each)]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(program([*command, "--topic", f"bench-{k}"])) for k in range(producers)]
         clock()
         for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        reports = [json.loads(process.communicate(timeout=TIMEOUT_SECONDS)[0]) for process in processes]
+            begin(process)
+        reports = [report_of(process) for process in processes]
         clock()
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
     began = min(line["began_ns"] for line in reports)
     ended = max(line["ended_ns"] for line in reports)
     return Load((ended - began) / 1e9, each * producers, reports)

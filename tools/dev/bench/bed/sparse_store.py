@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ipc.descriptors import closing_fd
 from store.files.segment import file_name
 from store.message import properties
 from store.message.host import Host
@@ -119,9 +120,6 @@ class SparseStore:
 
 
 def _write_sparse(path: str, content: bytes, size_bytes: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
-    try:
+    with closing_fd(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)) as fd:
         os.ftruncate(fd, size_bytes)
         os.pwrite(fd, content, 0)
-    finally:
-        os.close(fd)

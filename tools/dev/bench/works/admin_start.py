@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -13,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ipc.module_names import named
-from tools.common.local_broker import LocalBroker, free_port
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.common.local_broker import LocalBroker, end, free_port
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.figures import Results
 
 RUNS_EACH, GOAL_MS = 10, 150.0
 COMMANDS = ("clusterList", "topicList")
@@ -28,8 +28,7 @@ def _name_server(directory: Path, port: int) -> Iterator[str]:
     try:
         yield f"127.0.0.1:{port}"
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(STOP_SECONDS)
+        end(process, STOP_SECONDS)
 
 
 def _ask(command: str, name_server: str) -> tuple[float, subprocess.CompletedProcess[str]]:
@@ -41,11 +40,10 @@ def _ask(command: str, name_server: str) -> tuple[float, subprocess.CompletedPro
     return (time.perf_counter() - began) * 1000, done
 
 
-def measure(directory: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
+def measure(of: Asked, to: Results) -> None:
     """Medians of some runs of each command, once the broker is in the name server's list."""
-    home = directory / "admin"
+    home = of.scratch / "admin"
     home.mkdir(parents=True)
-    figures, ratios = [], []
     with (
         _name_server(home, free_port()) as address,
         LocalBroker(home, brokerRole="ASYNC_MASTER", namesrvAddr=address),
@@ -56,13 +54,12 @@ def measure(directory: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
             time.sleep(READY_SECONDS)
         for command in COMMANDS:
             taken = []
-            for _ in range(RUNS_EACH * repeat):
+            for _ in range(RUNS_EACH * of.repeat):
                 milliseconds, done = _ask(command, address)
                 if done.returncode:
                     raise RuntimeError(f"slipstream admin {command} failed:\n{done.stderr[-500:]}")
                 taken.append(milliseconds)
             median, work = statistics.median(taken), f"slipstream admin {command}, start to end"
-            figures.append(Figure(work, "slipstream", median, "ms", max(taken), "in the p99 column: the slowest"))
-            ratios.append(Ratio(work, median, GOAL_MS, f"{GOAL_MS:.0f} ms", 1.0, more_is_better=False))
+            to.figure(work, "slipstream", median, "ms", max(taken), "in the p99 column: the slowest")
+            to.at_most(work, median, GOAL_MS, f"{GOAL_MS:.0f} ms")
     shutil.rmtree(home)
-    return figures, ratios

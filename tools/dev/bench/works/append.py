@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from pathlib import Path
 
 from tools.common.local_broker import LocalBroker
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.figures import Results, medians
 from tools.dev.bench.bed.loads import run_load
 from tools.dev.bench.bed.machine import warm_memory
-from tools.dev.bench.bed.peers import Peers
 
 WORKS = ((128, 1), (128, 2), (1024, 1), (1024, 2))
 MESSAGES = {128: 4_000_000, 1024: 800_000}
 SEND_GOAL_US = 5.0
 
 
-def measure(directory: Path, peers: Peers, repeat: int) -> tuple[list[Figure], list[Ratio]]:
-    """Measure slipstream and Chronicle Queue in turn; medians of `repeat` runs."""
+def measure(of: Asked, to: Results) -> None:
+    """Measure slipstream and Chronicle Queue in turn; medians of the runs."""
     ours: dict[tuple[int, int], list[float]] = {work: [] for work in WORKS}
     nowait: list[tuple[float, float]] = []
-    figures, ratios = [], []
-    for number in range(repeat):
-        home = directory / f"append-{number}"
+    for number in range(of.repeat):
+        home = of.scratch / f"append-{number}"
         with LocalBroker(home, brokerRole="ASYNC_MASTER") as broker:
             for size, producers in WORKS:
                 warm_memory()
@@ -33,16 +31,17 @@ def measure(directory: Path, peers: Peers, repeat: int) -> tuple[list[Figure], l
             nowait.append((report["p50_us"], report["p99_us"]))
         shutil.rmtree(home)
         warm_memory()
-        peers.run("chronicle", "append-1,append-processes", directory=directory)
+        of.peers.run("chronicle", "append-1,append-processes", directory=of.scratch)
     for (size, producers), rates in ours.items():
         rate, name = statistics.median(rates), f"append {size} B, {producers} producer(s)"
-        figures.append(Figure(name, "slipstream", rate / 1e6, "M msg/s", note=f"{rate * size / 1e6:,.0f} MB/s"))
+        to.figure(name, "slipstream", rate / 1e6, "M msg/s", note=f"{rate * size / 1e6:,.0f} MB/s")
         work = "append-processes" if producers == 2 else "append"
-        theirs = peers.figure("msgs_per_s", work=work, peer="chronicle-queue", message_bytes=size, producers=producers)
+        theirs = of.peers.figure(
+            "msgs_per_s", work=work, peer="chronicle-queue", message_bytes=size, producers=producers
+        )
         if theirs is not None:
-            figures.append(Figure(name, "chronicle", theirs / 1e6, "M msg/s", note=f"{theirs * size / 1e6:,.0f} MB/s"))
-            ratios.append(Ratio(name, rate, theirs, "chronicle", 1.0))
-    p50, p99 = (statistics.median(column) for column in zip(*nowait, strict=True))
-    figures.append(Figure("one send without waiting, 128 B", "slipstream", p50, "us", p99, "of the caller's time"))
-    ratios.append(Ratio("one send without waiting", p50, SEND_GOAL_US, "5 us", 1.0, more_is_better=False))
-    return figures, ratios
+            to.figure(name, "chronicle", theirs / 1e6, "M msg/s", note=f"{theirs * size / 1e6:,.0f} MB/s")
+            to.at_least(name, rate, theirs, "chronicle")
+    p50, p99 = medians(nowait)
+    to.figure("one send without waiting, 128 B", "slipstream", p50, "us", p99, "of the caller's time")
+    to.at_most("one send without waiting", p50, SEND_GOAL_US, "5 us")

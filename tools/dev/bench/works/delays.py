@@ -15,16 +15,16 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from engine.protocol.remoting.codes import RequestCode
-from store.message import properties as property_string
 from store.message.properties import DELAY, WAIT
-from store.message.topics import AUTO_CREATE_TOPIC
 from tools.client.connection import Connection
-from tools.client.consumer import EVERYTHING, SUBSCRIPTION_FLAG, messages_of
+from tools.client.consumer import messages_of
+from tools.client.sender import send_fields
 from tools.common.local_broker import LocalBroker, free_port
+from tools.dev.bench.bed.asked import Asked
 from tools.dev.bench.bed.cpu_time import cpu_seconds
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.figures import Results, in_turn
 from tools.dev.bench.bed.front_load import QUEUES, Sending, compiled, send
-from tools.dev.bench.bed.peers import Peers
+from tools.dev.bench.bed.idle_clients import pull_fields
 from tools.dev.bench.bed.rocketmq import RealBroker
 from tools.dev.bench.works.front_sends import LINES
 
@@ -48,20 +48,19 @@ class Burst(NamedTuple):
     cpu_us: float  # a message
 
 
-def measure(directory: Path, _peers: Peers, rocketmq: Path | None, repeat: int) -> tuple[list[Figure], list[Ratio]]:
+def measure(of: Asked, to: Results) -> None:
     """Ours of each line, and RocketMQ's where it is at hand."""
-    program, figures, ratios = compiled(directory), list[Figure](), list[Ratio]()
+    program = compiled(of.scratch)
     for compat in LINES:
-        home = directory / f"delays-{compat}"
-        sides = _sides(compat, rocketmq)
-        bursts: dict[str, list[Burst]] = {side: [] for side in sides}
-        for number in range(repeat):
-            for side, starting in sides.items():
-                bursts[side].append(_burst(program, starting, home / f"{side}-{number}"))
+        home = of.scratch / f"delays-{compat}"
+        sides = _sides(compat, of.rocketmq)
+
+        def burst(starting: Starting, home: Path = home) -> Burst:
+            return _burst(program, starting, home / "burst")
+
+        bursts = {side: Burst(*of) for side, of in in_turn(sides, of.repeat, burst).items()}
         late_ms = {side: asyncio.run(_late_ms(start, home / f"{side}-late")) for side, start in sides.items()}
-        medians = {side: Burst(*map(median, zip(*runs, strict=True))) for side, runs in bursts.items()}
-        _report(compat, medians, late_ms, figures, ratios)
-    return figures, ratios
+        _report(compat, bursts, late_ms, to)
 
 
 def _sides(compat: str, rocketmq: Path | None) -> dict[str, Starting]:
@@ -82,7 +81,7 @@ def _pid(broker: Started) -> int:
 def _burst(program: Path, starting: Starting, home: Path) -> Burst:
     """Messages of a level that is long; the broker starts again with a short one, by which all of them are due."""
     with starting(home, LONG) as broker:
-        send(program, broker.port, FILLING, TOPIC, 0, MESSAGES, lambda: 0.0)
+        send(program, broker.port, FILLING, TOPIC, 0, MESSAGES)
     with starting(home, SHORT) as broker:
         burst = asyncio.run(_watch(broker))
     shutil.rmtree(home)
@@ -125,7 +124,8 @@ async def _late_ms(starting: Starting, home: Path) -> list[float]:
         connection = Connection(f"127.0.0.1:{broker.port}", ANSWER_SECONDS)
         try:
             for _ in range(TRICKLE):
-                await connection.need(RequestCode.SEND_MESSAGE_V2, _delayed(), b"x" * FILLING.size)
+                fields = send_fields(GROUP, TOPIC, 0, {DELAY: "1", WAIT: "true"})
+                await connection.need(RequestCode.SEND_MESSAGE_V2, fields, b"x" * FILLING.size)
                 await asyncio.sleep(APART_SECONDS)
             await _reach(connection, TRICKLE)
             late = await _lateness(connection)
@@ -135,51 +135,18 @@ async def _late_ms(starting: Starting, home: Path) -> list[float]:
     return sorted(late)
 
 
-def _delayed() -> dict[str, str]:
-    texts = property_string.format({DELAY: "1", WAIT: "true"}).decode()
-    return {
-        "a": GROUP,
-        "b": TOPIC,
-        "c": AUTO_CREATE_TOPIC,
-        "d": str(QUEUES),
-        "e": "0",
-        "f": "0",
-        "g": str(time.time_ns() // 1_000_000),
-        "h": "0",
-        "i": texts,
-        "j": "0",
-        "k": "false",
-        "m": "false",
-    }
-
-
 async def _lateness(connection: Connection) -> list[float]:
     """A message is due so long after it was sent: its producer's clock is the broker's."""
     late: list[float] = []
     while len(late) < TRICKLE:
-        answer = await connection.need(
-            RequestCode.PULL_MESSAGE,
-            {
-                **_place(0),
-                "consumerGroup": GROUP,
-                "queueOffset": str(len(late)),
-                "maxMsgNums": "32",
-                "sysFlag": str(SUBSCRIPTION_FLAG),
-                "commitOffset": "0",
-                "suspendTimeoutMillis": "0",
-                "subscription": EVERYTHING,
-                "subVersion": "0",
-                "expressionType": "TAG",
-            },
-        )
+        fields = pull_fields(_place(0), GROUP, len(late), may_wait=False)
+        answer = await connection.need(RequestCode.PULL_MESSAGE, fields)
         for message in messages_of(answer.body):
             late.append(message.store_timestamp_ms - message.born_timestamp_ms - SHORT_MS)
     return late
 
 
-def _report(
-    compat: str, bursts: dict[str, Burst], late_ms: dict[str, list[float]], figures: list[Figure], ratios: list[Ratio]
-) -> None:
+def _report(compat: str, bursts: dict[str, Burst], late_ms: dict[str, list[float]], to: Results) -> None:
     due, lone = f"delays, {compat}: {MESSAGES:,} due together", f"delays, {compat}: one by one"
     for side, burst in bursts.items():
         late, p99 = median(late_ms[side]), late_ms[side][-1 - TRICKLE // 100]
@@ -188,11 +155,11 @@ def _report(
             f"{late:.0f} ms late, p99 {p99:.0f} ms",
             file=sys.stderr,
         )
-        figures.append(Figure(due, side, burst.per_second, "messages/s", note=f"{burst.cpu_us:.1f} us CPU a message"))
-        figures.append(Figure(lone, side, late, "ms late", p99))
+        to.figure(due, side, burst.per_second, "messages/s", note=f"{burst.cpu_us:.1f} us CPU a message")
+        to.figure(lone, side, late, "ms late", p99)
     ours, late = bursts["slipstream"], median(late_ms["slipstream"])
-    ratios.append(Ratio(f"{due}: messages/s", ours.per_second, RATE_GOAL, "50,000 messages/s", 1.0))
-    ratios.append(Ratio(f"{lone}: late", late, LATE_GOAL_MS, "100 ms", 1.0, more_is_better=False))
+    to.at_least(f"{due}: messages/s", ours.per_second, RATE_GOAL, "50,000 messages/s")
+    to.at_most(f"{lone}: late", late, LATE_GOAL_MS, "100 ms")
     for against, theirs in list(bursts.items())[1:]:
-        ratios.append(Ratio(f"{due}: messages/s", ours.per_second, theirs.per_second, against, 1.0))
-        ratios.append(Ratio(f"{due}: CPU", ours.cpu_us, theirs.cpu_us, against, 1.0, more_is_better=False))
+        to.at_least(f"{due}: messages/s", ours.per_second, theirs.per_second, against)
+        to.at_most(f"{due}: CPU", ours.cpu_us, theirs.cpu_us, against)

@@ -6,15 +6,16 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from statistics import median
 
 from tools.common.local_broker import LocalBroker, free_port
+from tools.dev.bench.bed.asked import Asked
 from tools.dev.bench.bed.cpu_time import cpu_seconds, pids_of
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.figures import Results
 from tools.dev.bench.bed.front_load import Sending, compiled, send
 from tools.dev.bench.bed.idle_clients import idle_clients
 from tools.dev.bench.bed.loads import run_load
 from tools.dev.bench.bed.machine import warm_memory
-from tools.dev.bench.bed.peers import Peers
 from tools.dev.bench.bed.rocketmq import RealBroker
 from tools.dev.bench.works.front_sends import LINES
 
@@ -24,32 +25,29 @@ KIB, TOPIC = 1 << 10, "idle"
 LOCAL_SIZE, LOCAL_MESSAGES = 1024, 800_000
 
 
-def measure(directory: Path, _peers: Peers, rocketmq: Path | None, repeat: int) -> tuple[list[Figure], list[Ratio]]:
+def measure(of: Asked, to: Results) -> None:
     """Ours of each line, and RocketMQ's where it is at hand; local producers beside clients and alone, in pairs."""
-    program = compiled(directory)
-    figures: list[Figure] = []
-    ratios: list[Ratio] = []
+    program = compiled(of.scratch)
     for compat, name in LINES.items():
-        home = directory / f"front-idle-{compat}"
+        home = of.scratch / f"front-idle-{compat}"
+        work = f"{CLIENTS} waiting clients, {compat}"
         with LocalBroker(home / "ours", compat=compat) as ours:
             percent, bytes_each = _watch(program, ours.port, ours.process.pid)
-            figures += _figures(compat, "slipstream", percent, bytes_each)
-            idle = f"{CLIENTS} waiting clients, {compat}"
-            ratios.append(Ratio(f"{idle}: CPU", percent, CPU_GOAL_PERCENT, "1 % of a core", 1.0, more_is_better=False))
-            ratios.append(Ratio(f"{idle}: memory", bytes_each, BYTES_GOAL, "20 KB each", 1.0, more_is_better=False))
+            _report(work, "slipstream", percent, bytes_each, to)
+            to.at_most(f"{work}: CPU", percent, CPU_GOAL_PERCENT, "1 % of a core")
+            to.at_most(f"{work}: memory", bytes_each, BYTES_GOAL, "20 KB each")
             if compat == "5":
-                ratios.append(_local(ours, repeat))
-        if rocketmq is not None:
-            with RealBroker(rocketmq, compat, home / "theirs", free_port()) as theirs:
-                figures += _figures(compat, name, *_watch(program, theirs.port, theirs.pid))
+                _measure_local(ours, of.repeat, to)
+        if of.rocketmq is not None:
+            with RealBroker(of.rocketmq, compat, home / "theirs", free_port()) as theirs:
+                _report(work, name, *_watch(program, theirs.port, theirs.pid), to)
         shutil.rmtree(home)
-    return figures, ratios
 
 
-def _figures(compat: str, side: str, percent: float, bytes_each: float) -> list[Figure]:
-    work = f"{CLIENTS} waiting clients, {compat}"
+def _report(work: str, side: str, percent: float, bytes_each: float, to: Results) -> None:
     print(f"{work}: {side}: {percent:.2f} % of a core, {bytes_each:,.0f} B each", file=sys.stderr)
-    return [Figure(work, side, percent, "% of a core"), Figure(work, side, bytes_each, "bytes a client")]
+    to.figure(work, side, percent, "% of a core")
+    to.figure(work, side, bytes_each, "bytes a client")
 
 
 def _own_bytes(pid: int) -> int:
@@ -61,7 +59,7 @@ def _own_bytes(pid: int) -> int:
 
 def _watch(program: Path, port: int, pid: int) -> tuple[float, float]:
     """CPU in percent of a core and memory of each client; what the broker takes with none of them is taken off."""
-    send(program, port, Sending(1, 1, 128), TOPIC, 0, 1000, lambda: 0.0)
+    send(program, port, Sending(1, 1, 128), TOPIC, 0, 1000)
     time.sleep(SETTLE_SECONDS)
     before = _own_bytes(pid)
     alone = _percent(pid)
@@ -77,7 +75,7 @@ def _percent(pid: int) -> float:
     return (cpu_seconds(pid) - spent) / (time.monotonic() - began) * 100
 
 
-def _local(broker: LocalBroker, repeat: int) -> Ratio:
+def _measure_local(broker: LocalBroker, repeat: int, to: Results) -> None:
     """Producers in shared memory while the door is open and clients wait behind it, and while nobody does."""
     rates: dict[bool, list[float]] = {False: [], True: []}
 
@@ -90,6 +88,6 @@ def _local(broker: LocalBroker, repeat: int) -> Ratio:
         rates[False].append(append())
         with idle_clients(broker.port, TOPIC, CLIENTS):
             rates[True].append(append())
-    alone, beside = (sorted(each)[len(each) // 2] for each in rates.values())
+    alone, beside = map(median, rates.values())
     print(f"local producers: {alone:,.0f} messages/s alone, {beside:,.0f} beside clients", file=sys.stderr)
-    return Ratio("local producers beside waiting clients", beside, alone, "without clients", LOCAL_GOAL)
+    to.at_least("local producers beside waiting clients", beside, alone, "without clients", LOCAL_GOAL)

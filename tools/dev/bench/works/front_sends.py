@@ -7,18 +7,19 @@ second and latencies say as much about what else runs there.
 from __future__ import annotations
 
 import shutil
-import statistics
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tools.common.local_broker import LocalBroker, free_port
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.brokers import slave_of
 from tools.dev.bench.bed.cpu_time import cpu_seconds
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.figures import Results, in_turn
 from tools.dev.bench.bed.front_load import Sending, Sent, compiled, send
 from tools.dev.bench.bed.machine import rest_disk
-from tools.dev.bench.bed.peers import Peers
 from tools.dev.bench.bed.rocketmq import RealBroker, RealNameServer
 
 LOADS = (
@@ -41,48 +42,53 @@ LINES = {"4.9": "rocketmq 4.9", "5": "rocketmq 5"}
 TOPIC = "bench"
 
 
-class _Run(NamedTuple):
-    """What all measurements of one line share; they add to `figures` and `ratios`."""
+class Running(NamedTuple):
+    """A broker that serves: its port, the process that started its others, and its folder."""
 
-    program: Path
-    compat: str
-    rocketmq: Path | None
-    repeat: int
-    figures: list[Figure]
-    ratios: list[Ratio]
+    port: int
+    pid: int
+    home: Path
 
 
-def measure(directory: Path, _peers: Peers, rocketmq: Path | None, repeat: int) -> tuple[list[Figure], list[Ratio]]:
+@contextmanager
+def beside_each_other(of: Asked, home: Path, compat: str, **keys: Any) -> Iterator[dict[str, Running]]:
+    """Run a Slipstream broker of a line, and RocketMQ's where it is at hand, in a folder that is removed at the end."""
+    with ExitStack() as brokers:
+        brokers.callback(shutil.rmtree, home)
+        ours = brokers.enter_context(LocalBroker(home / "ours", compat=compat, **keys))
+        sides = {"slipstream": Running(ours.port, ours.process.pid, home / "ours")}
+        if of.rocketmq is not None:
+            real = RealBroker(of.rocketmq, compat, home / "theirs", free_port(), **keys)
+            theirs = brokers.enter_context(real)
+            sides[LINES[compat]] = Running(theirs.port, theirs.pid, home / "theirs")
+        yield sides
+
+
+def measure(of: Asked, to: Results) -> None:
     """Ours of each line, and RocketMQ's where it is at hand."""
-    program = compiled(directory)
-    figures: list[Figure] = []
-    ratios: list[Ratio] = []
+    program = compiled(of.scratch)
     for compat in LINES:
-        run = _Run(program, compat, rocketmq, repeat, figures, ratios)
         for flush, loads in (("ASYNC_FLUSH", LOADS), ("SYNC_FLUSH", FLUSHED)):
-            _measure_pair(run, directory, flush, loads)
-        _measure_replicated(run, directory)
-    return figures, ratios
+            home = of.scratch / f"front-sends-{compat}-{flush}"
+            with beside_each_other(of, home, compat, flushDiskType=flush) as sides:
+                _compare(program, f"sends, {compat}, {flush}", loads, sides, of.repeat, to)
+        with _replicated(of, of.scratch / f"front-sends-pairs-{compat}", compat) as sides:
+            _compare(program, f"sends, {compat}, SYNC_MASTER", REPLICATED, sides, of.repeat, to)
 
 
-def _measure_replicated(run: _Run, directory: Path) -> None:
-    """A SYNC_MASTER with a slave that it waits for, CPU of the master alone."""
-    compat, rocketmq = run.compat, run.rocketmq
-    home = directory / f"front-sends-pairs-{compat}"
+@contextmanager
+def _replicated(of: Asked, home: Path, compat: str) -> Iterator[dict[str, Running]]:
+    """Run a SYNC_MASTER with a slave that it waits for, and RocketMQ's where it is at hand; the masters."""
     waits: dict[str, Any] = {"inSyncReplicas": 2} if compat == "5" else {}
     with ExitStack() as brokers:
+        brokers.callback(shutil.rmtree, home)
         ours = brokers.enter_context(LocalBroker(home / "ours", compat=compat, brokerRole="SYNC_MASTER", **waits))
-        brokers.enter_context(
-            LocalBroker(
-                home / "our-slave", compat=compat, brokerRole="SLAVE", brokerId=1, haMasterAddress=ours.ha_address
-            )
-        )
-        sides = {"slipstream": (ours.port, ours.process.pid)}
-        if rocketmq is not None:
-            theirs = _real_pair(brokers, rocketmq, compat, home, waits)
-            sides[LINES[compat]] = (theirs.port, theirs.pid)
-        _compare(run, "SYNC_MASTER", REPLICATED, sides)
-    shutil.rmtree(home)
+        brokers.enter_context(slave_of(ours, home / "our-slave", compat=compat))
+        sides = {"slipstream": Running(ours.port, ours.process.pid, home / "ours")}
+        if of.rocketmq is not None:
+            theirs = _real_pair(brokers, of.rocketmq, compat, home, waits)
+            sides[LINES[compat]] = Running(theirs.port, theirs.pid, home / "theirs")
+        yield sides
 
 
 def _real_pair(brokers: ExitStack, rocketmq: Path, compat: str, home: Path, waits: dict[str, Any]) -> RealBroker:
@@ -101,58 +107,45 @@ def _real_pair(brokers: ExitStack, rocketmq: Path, compat: str, home: Path, wait
     return master
 
 
-def _measure_pair(run: _Run, directory: Path, flush: str, loads: tuple[Sending, ...]) -> None:
-    compat, rocketmq = run.compat, run.rocketmq
-    home = directory / f"front-sends-{compat}-{flush}"
-    with LocalBroker(home / "ours", compat=compat, flushDiskType=flush) as ours:
-        sides = {"slipstream": (ours.port, ours.process.pid)}
-        if rocketmq is None:
-            _compare(run, flush, loads, sides)
-        else:
-            with RealBroker(rocketmq, compat, home / "theirs", free_port(), flushDiskType=flush) as theirs:
-                sides[LINES[compat]] = (theirs.port, theirs.pid)
-                _compare(run, flush, loads, sides)
-    shutil.rmtree(home)
-
-
 def _warm(program: Path, port: int) -> None:
     """Send until a JVM has compiled what it needs; retry what is refused before the slave is there."""
     for left in reversed(range(TRIES)):
         try:
-            send(program, port, Sending(16, 4, 128), TOPIC, 1000, WARM_FIRST, lambda: 0.0)
+            send(program, port, Sending(16, 4, 128), TOPIC, 1000, WARM_FIRST)
             return
         except RuntimeError:
             if not left:
                 raise
 
 
-def _compare(run: _Run, flush: str, loads: tuple[Sending, ...], sides: dict[str, tuple[int, int]]) -> None:
-    program = run.program
-    for port, _pid in sides.values():
-        _warm(program, port)
+def _compare(
+    program: Path, what: str, loads: tuple[Sending, ...], sides: dict[str, Running], repeat: int, to: Results
+) -> None:
+    for side in sides.values():
+        _warm(program, side.port)
     for sending in loads:
         messages = SECONDS if sending.connections > 1 else SECONDS_ALONE
-        taken: dict[str, list[Sent]] = {side: [] for side in sides}
-        for _ in range(run.repeat):
-            for side, (port, pid) in sides.items():
-                clock = lambda pid=pid: cpu_seconds(pid)  # noqa: E731
-                rest_disk()
-                taken[side].append(send(program, port, sending, TOPIC, messages // 10, messages, clock))
-        medians = {side: Sent(*map(statistics.median, zip(*runs, strict=True))) for side, runs in taken.items()}
-        _report(f"sends, {run.compat}, {flush}: {sending}", sending, medians, run.figures, run.ratios)
+
+        def sent(side: Running, sending: Sending = sending, messages: int = messages) -> Sent:
+            rest_disk()
+            clock = lambda: cpu_seconds(side.pid)  # noqa: E731
+            return send(program, side.port, sending, TOPIC, messages // 10, messages, clock)
+
+        taken = {side: Sent(*of) for side, of in in_turn(sides, repeat, sent).items()}
+        _report(f"{what}: {sending}", sending, taken, to)
 
 
-def _report(work: str, sending: Sending, medians: dict[str, Sent], figures: list[Figure], ratios: list[Ratio]) -> None:
+def _report(work: str, sending: Sending, medians: dict[str, Sent], to: Results) -> None:
     for side, sent in medians.items():
         note = f"{sent.per_second:,.0f} messages/s, p50 {sent.p50_us:,.0f} us, p99 {sent.p99_us:,.0f} us"
         print(f"{work}: {side}: {sent.cpu_us:.1f} us CPU, {note}", file=sys.stderr)
-        figures.append(Figure(work, side, sent.cpu_us, "us CPU a message", note=note))
+        to.figure(work, side, sent.cpu_us, "us CPU a message", note=note)
     if len(medians) < 2:
         return
     (_, ours), (against, theirs) = medians.items()
-    ratios.append(Ratio(f"{work}: CPU", ours.cpu_us, theirs.cpu_us, against, CPU_GOAL, more_is_better=False))
+    to.at_most(f"{work}: CPU", ours.cpu_us, theirs.cpu_us, against, CPU_GOAL)
     rate = BATCH_GOAL if sending.batch else RATE_GOAL if sending.connections > 1 else 1.0
-    ratios.append(Ratio(f"{work}: messages/s", ours.per_second, theirs.per_second, against, rate))
+    to.at_least(f"{work}: messages/s", ours.per_second, theirs.per_second, against, rate)
     if sending.connections == 1:
-        ratios.append(Ratio(f"{work}: p50", ours.p50_us, theirs.p50_us, against, P50_GOAL, more_is_better=False))
-        ratios.append(Ratio(f"{work}: p99", ours.p99_us, theirs.p99_us, against, P99_GOAL, more_is_better=False))
+        to.at_most(f"{work}: p50", ours.p50_us, theirs.p50_us, against, P50_GOAL)
+        to.at_most(f"{work}: p99", ours.p99_us, theirs.p99_us, against, P99_GOAL)

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import shutil
 import time
-from pathlib import Path
 
 from engine.monitoring.status import snapshot
-from tools.common.local_broker import LocalBroker
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.brokers import pair
 from tools.dev.bench.bed.cpu_time import cpu_seconds
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.figures import Results
 from tools.dev.bench.bed.loads import run_load
-from tools.dev.bench.works.latency import await_slaves
 
 SETTLE_SECONDS, WATCH_SECONDS = 15.0, 20.0
 GOAL_PERCENT = 0.5
 MIB = 1 << 20
 
 
-def measure(directory: Path) -> tuple[list[Figure], list[Ratio]]:
+def measure(of: Asked, to: Results) -> None:
     """Measure after some work, so that nothing is still being prepared."""
-    home = directory / "idle"
-    with (
-        LocalBroker(home / "m", brokerRole="SYNC_MASTER") as master,
-        LocalBroker(home / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address) as slave,
-    ):
-        await_slaves(master.store)
+    home = of.scratch / "idle"
+    with pair(home) as (master, slave):
         run_load(master.store, "sync", 1024, 1000)
         time.sleep(SETTLE_SECONDS)
         brokers = {"master": master, "slave": slave}
@@ -36,11 +31,10 @@ def measure(directory: Path) -> tuple[list[Figure], list[Ratio]]:
         percents = {
             name: (cpu_seconds(broker.process.pid) - before[name]) / seconds * 100 for name, broker in brokers.items()
         }
-        figures = [Figure("idle CPU", name, percent, "% of a core") for name, percent in percents.items()]
+        for name, percent in percents.items():
+            to.figure("idle CPU", name, percent, "% of a core")
         for name, broker in brokers.items():
             for process in snapshot(broker.store).processes:
-                figures.append(Figure("memory (PSS)", f"{name} {process.role}", process.pss_bytes / MIB, "MiB"))
+                to.figure("memory (PSS)", f"{name} {process.role}", process.pss_bytes / MIB, "MiB")
     shutil.rmtree(home)
-    together = sum(percents.values())
-    goal = f"{GOAL_PERCENT} % of a core"
-    return figures, [Ratio("idle master and slave", together, GOAL_PERCENT, goal, 1.0, more_is_better=False)]
+    to.at_most("idle master and slave", sum(percents.values()), GOAL_PERCENT, f"{GOAL_PERCENT} % of a core")

@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import re
 import shutil
-import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from engine.shared_memory.cursors import BrokerCounters
-from ipc import waiting
-from ipc.module_names import named
-from store.reading import extent
 from tools.common.local_broker import LocalBroker
-from tools.dev.bench.bed.figures import Figure, Ratio
-from tools.dev.bench.bed.loads import run_load
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.brokers import await_reached
+from tools.dev.bench.bed.figures import Results, medians
+from tools.dev.bench.bed.loads import load_command, run_load
+from tools.dev.bench.bed.programs import begin, program
 
 GIB, MIB = 1 << 30, 1 << 20
 SIZES_GIB = (2, 20)
@@ -39,20 +34,13 @@ def _fill(directory: Path, size_bytes: int) -> None:
 def _kill_under_load(directory: Path) -> None:
     """Start, load, SIGKILL of the supervisor in the middle of it: its processes die with it."""
     with LocalBroker(directory, brokerRole="ASYNC_MASTER") as broker:
-        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory, writable=True)
+        counters = broker.counters()
         end = counters.max_physical_offset.read() + TAIL_BYTES
-        command = [sys.executable, "-m", named("tools.dev.bench.bed.load"), str(broker.store), "--work", "keyed"]
-        command += ["--size", str(BODY_BYTES), "--messages", str(1 << 30)]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(command, **pipes) as load:
-            assert load.stdin is not None
-            load.stdin.write(b"go\n")
-            load.stdin.flush()
-            while (seen := counters.max_physical_offset.read()) < end and load.poll() is None:
-                waiting.await_change(counters.max_physical_offset, seen, 100)
+        with program(load_command(broker.store, "keyed", BODY_BYTES, 1 << 30)) as load:
+            begin(load)
+            await_reached(counters.max_physical_offset, end)
             broker.process.kill()
             broker.process.wait()
-            load.kill()
         counters.region.close()
 
 
@@ -67,28 +55,27 @@ def _open(directory: Path) -> tuple[float, float]:
     return ready, float(times[-1])
 
 
-def measure(directory: Path, repeat: int, sizes_gib: tuple[float, ...] = SIZES_GIB) -> tuple[list[Figure], list[Ratio]]:
-    """Measure the opening of each size; medians of `repeat` kills. Skips with a note where the disk has no room."""
-    free_gib = shutil.disk_usage(directory).free / GIB
-    if free_gib < DISK_SHARE * max(sizes_gib):
-        note = f"left out: {DISK_SHARE * max(sizes_gib):.0f} GiB are needed in {directory}, {free_gib:.0f} are free"
-        return [Figure("opening after kill -9", "slipstream", float("nan"), "ms", note=note)], []
-    figures, medians = [], []
-    for size in sizes_gib:
-        store = directory / f"opening-{size}"
+def measure(of: Asked, to: Results) -> None:
+    """Measure the opening of each size; medians of the kills. Skips with a note where the disk has no room."""
+    free_gib = shutil.disk_usage(of.scratch).free / GIB
+    if free_gib < DISK_SHARE * max(SIZES_GIB):
+        note = f"left out: {DISK_SHARE * max(SIZES_GIB):.0f} GiB are needed in {of.scratch}, {free_gib:.0f} are free"
+        to.figure("opening after kill -9", "slipstream", float("nan"), "ms", note=note)
+        return
+    taken = []
+    for size in SIZES_GIB:
+        store = of.scratch / f"opening-{size}"
         _fill(store, int(size * GIB))
         runs = []
-        for _ in range(repeat):
+        for _ in range(of.repeat):
             _kill_under_load(store)
             runs.append(_open(store))
-        ready, recovery = (statistics.median(column) for column in zip(*runs, strict=True))
-        medians.append((ready, recovery))
+        ready, recovery = medians(runs)
+        taken.append((ready, recovery))
         name = f"opening {size:g} GiB after kill -9"
-        figures.append(Figure(name, "slipstream", ready, "ms", note=f"recovery {recovery:,.0f} ms"))
+        to.figure(name, "slipstream", ready, "ms", note=f"recovery {recovery:,.0f} ms")
         shutil.rmtree(store)
-    (small, small_recovery), (large, large_recovery) = medians[0], medians[-1]
-    against = f"{sizes_gib[0]:g} GiB"
-    return figures, [
-        Ratio(f"opening {sizes_gib[-1]:g} GiB", large, small, against, GOAL, False),
-        Ratio(f"recovery of {sizes_gib[-1]:g} GiB", large_recovery, small_recovery, against, GOAL, False),
-    ]
+    (small, small_recovery), (large, large_recovery) = taken[0], taken[-1]
+    against = f"{SIZES_GIB[0]:g} GiB"
+    to.at_most(f"opening {SIZES_GIB[-1]:g} GiB", large, small, against, GOAL)
+    to.at_most(f"recovery of {SIZES_GIB[-1]:g} GiB", large_recovery, small_recovery, against, GOAL)

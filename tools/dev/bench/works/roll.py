@@ -6,12 +6,12 @@ Segments are so small that more than one append in a thousand begins one: else p
 from __future__ import annotations
 
 import shutil
-import statistics
 from pathlib import Path
 from typing import Any
 
 from tools.common.local_broker import LocalBroker
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.figures import Results, medians
 from tools.dev.bench.bed.loads import run_load
 from tools.dev.bench.bed.machine import warm_memory
 
@@ -31,20 +31,17 @@ def _once(directory: Path, work: str, segment_bytes: int) -> tuple[float, float]
     return report["p50_us"], report["p999_us"]
 
 
-def measure(directory: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
-    """Measure one large segment and many small ones in turn, and return medians of `repeat` runs."""
-    figures, ratios = [], []
+def measure(of: Asked, to: Results) -> None:
+    """Measure one large segment and many small ones in turn; medians of the runs."""
     warm_memory()
     for work, named in WORKS.items():
         flat, rolling = [], []
-        for number in range(repeat):
-            flat.append(_once(directory / f"roll-{number}-one", work, ONE_SEGMENT_BYTES))
-            rolling.append(_once(directory / f"roll-{number}-many", work, SMALL_SEGMENT_BYTES))
-        p50, flat_p999 = (statistics.median(column) for column in zip(*flat, strict=True))
-        _, rolling_p999 = (statistics.median(column) for column in zip(*rolling, strict=True))
+        for number in range(of.repeat):
+            flat.append(_once(of.scratch / f"roll-{number}-one", work, ONE_SEGMENT_BYTES))
+            rolling.append(_once(of.scratch / f"roll-{number}-many", work, SMALL_SEGMENT_BYTES))
+        (p50, flat_p999), (_, rolling_p999) = medians(flat), medians(rolling)
         name = f"append 1 KB, {named}"
-        figures.append(Figure(f"{name}, one segment", "slipstream", p50, "us", note=f"p99.9 {flat_p999:,.1f} us"))
-        figures.append(Figure(f"{name}, a roll each 870", "slipstream", rolling_p999, "us", note="p99.9"))
+        to.figure(f"{name}, one segment", "slipstream", p50, "us", note=f"p99.9 {flat_p999:,.1f} us")
+        to.figure(f"{name}, a roll each 870", "slipstream", rolling_p999, "us", note="p99.9")
         added = max(0.0, rolling_p999 - flat_p999)
-        ratios.append(Ratio(f"{name}: what rolling adds to p99.9", added, p50, "median", ADDED_GOAL, False))
-    return figures, ratios
+        to.at_most(f"{name}: what rolling adds to p99.9", added, p50, "median", ADDED_GOAL)

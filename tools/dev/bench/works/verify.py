@@ -9,36 +9,33 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from statistics import median
 
 from store.verify.verification import Verification
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.figures import Results, medians
 from tools.dev.bench.bed.log_store import LogWriter, read_through
 
 BODIES = (128, 1024, 4096)
 SEGMENT_BYTES, SEGMENTS = 256 << 20, 4
+LOG_BYTES = SEGMENT_BYTES * SEGMENTS
 GOAL = 0.6
 
 
-def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
+def measure(of: Asked, to: Results) -> None:
     """The figures for each size of bodies."""
-    figures, ratios = [], []
     for body_bytes in BODIES:
-        root = scratch / f"verify-{body_bytes}"
-        writer = LogWriter(root, SEGMENT_BYTES, (body_bytes, body_bytes))
-        records = writer.write(SEGMENTS)
+        root = of.scratch / f"verify-{body_bytes}"
+        records = LogWriter(root, SEGMENT_BYTES, (body_bytes, body_bytes)).write(SEGMENTS)
         work = f"log verify, {body_bytes} B bodies"
-        reading, checking = [], []
         read_through(root), _verify(root, records)  # page cache, compiled code
-        for _ in range(repeat):
-            reading.append(SEGMENTS * SEGMENT_BYTES / read_through(root))
-            checking.append(SEGMENTS * SEGMENT_BYTES / _verify(root, records))
-        figures.append(Figure(work, "mmap read", median(reading) / 1e6, "MB/s"))
-        note = f"{median(checking) / (SEGMENTS * SEGMENT_BYTES) * records / 1e6:.1f} M records/s"
-        figures.append(Figure(work, "slipstream", median(checking) / 1e6, "MB/s", note=note))
-        ratios.append(Ratio(work, median(checking), median(reading), "mmap read", GOAL))
+        reading, checking = medians(
+            (LOG_BYTES / read_through(root), LOG_BYTES / _verify(root, records)) for _ in range(of.repeat)
+        )
+        to.figure(work, "mmap read", reading / 1e6, "MB/s")
+        note = f"{checking / LOG_BYTES * records / 1e6:.1f} M records/s"
+        to.figure(work, "slipstream", checking / 1e6, "MB/s", note=note)
+        to.at_least(work, checking, reading, "mmap read", GOAL)
         shutil.rmtree(root)
-    return figures, ratios
 
 
 def _verify(root: Path, records: int) -> float:

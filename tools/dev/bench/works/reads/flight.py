@@ -24,7 +24,8 @@ from spark_bridge.flight.client import read_remote
 from spark_bridge.flight.request import ScanRequest
 from spark_bridge.scanning import scan
 from tools.common.local_broker import end
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.figures import Results
 from tools.dev.bench.bed.log_store import LogWriter, read_through, topic_name
 
 SEGMENT_BYTES, SEGMENTS = 256 << 20, 2
@@ -37,18 +38,17 @@ WAYS: dict[str, tuple[Sequence[str] | None, Sequence[str], float | None]] = {  #
 }
 
 
-def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
+def measure(of: Asked, to: Results) -> None:
     """Measure each way of reading through Flight and in place, in turn."""
-    root = scratch / "flight"
+    root = of.scratch / "flight"
     LogWriter(root, SEGMENT_BYTES, (BODY_BYTES, BODY_BYTES)).write(SEGMENTS)
     read_through(root)  # the page cache
-    figures, ratios = [], []
     with _served(root) as location:
         for way, (topics, columns, goal) in WAYS.items():
             request = ScanRequest(None if topics is None else tuple(topics), tuple(columns))
             remote, local = [], []
             _timed(read_remote(location, request))  # a server's first answer loads what the others find loaded
-            for _ in range(repeat):
+            for _ in range(of.repeat):
                 remote.append(_timed(read_remote(location, request)))
                 local.append(_timed(scan(root, topics=topics, columns=columns)))
             if {rows for rows, _ in remote} != {rows for rows, _ in local}:
@@ -57,11 +57,10 @@ def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
             seconds, there = (median(taken for _, taken in side) for side in (remote, local))
             for subject, taken in (("Flight", seconds), ("in place", there)):
                 note = f"{rows / taken / 1e6:.2f} M rows/s"
-                figures.append(Figure(f"{way}, 1 KB", subject, rows * BODY_BYTES / taken / 1e9, "GB/s", note=note))
+                to.figure(f"{way}, 1 KB", subject, rows * BODY_BYTES / taken / 1e9, "GB/s", note=note)
             if goal is not None:
-                ratios.append(Ratio(f"{way}: time through Flight", seconds, there, "in place", goal, False))
+                to.at_most(f"{way}: time through Flight", seconds, there, "in place", goal)
     shutil.rmtree(root)
-    return figures, ratios
 
 
 def _timed(reader: pa.RecordBatchReader) -> tuple[int, float]:

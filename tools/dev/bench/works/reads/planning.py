@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import statistics
 import subprocess
 import sys
 import time
@@ -33,7 +32,8 @@ from spark_bridge.stream.reader import RocketMQStreamReader
 from spark_bridge.tables.rows import rows_of
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.figures import Results, medians
 from tools.dev.bench.bed.sparse_store import SparseStore, topic_name
 
 SEGMENTS = QUEUES = 100_000
@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
     cpu_seconds: float
     mib: float
     pickled_mib: float
-    parts: int
+    parts: float
 
 
 def _plan(store: SparseStore, **options: str) -> list[Any]:
@@ -156,26 +156,20 @@ def _in_a_process(store: SparseStore, kind: str) -> Outcome:
     return Outcome(*json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure(
-    directory: Path, repeat: int, segments: int = SEGMENTS, queues: int = QUEUES
-) -> tuple[list[Figure], list[Ratio]]:
-    """Measure every kind of read, and return the medians."""
-    store = SparseStore(directory / "planning", segments, queues).write()
-    kinds = [*KINDS, *(f"{kind}, beside a broker" for kind in BESIDE_A_BROKER)]
-    figures: list[Figure] = []
+def measure(of: Asked, to: Results) -> None:
+    """Measure every kind of read; medians of the runs."""
+    store = SparseStore(of.scratch / "planning", SEGMENTS, QUEUES).write()
     slowest = largest = 0.0
-    for kind in kinds:
-        runs = [_in_a_process(store, kind) for _ in range(repeat)]
-        seconds, cpu, mib = (statistics.median(values) for values in list(zip(*runs, strict=True))[:3])
-        slowest, largest = max(slowest, seconds), max(largest, mib)
-        note = f"{cpu:.1f} s of CPU; {runs[0].parts:,} parts, {runs[0].pickled_mib:,.1f} MiB pickled"
-        figures.append(Figure(f"planning: {kind}", "slipstream", seconds, "s", note=note))
-        figures.append(Figure(f"memory of planning: {kind}", "slipstream", mib, "MiB"))
-    what = f"{segments:,} segments and {queues:,} queues"
-    return figures, [
-        Ratio(f"slowest plan of {what}", slowest, GOAL_S, f"{GOAL_S:g} s", 1.0, False),
-        Ratio(f"largest plan of {what}", largest, GOAL_MIB, f"{GOAL_MIB:g} MiB", 1.0, False),
-    ]
+    for kind in [*KINDS, *(f"{kind}, beside a broker" for kind in BESIDE_A_BROKER)]:
+        runs = [_in_a_process(store, kind) for _ in range(of.repeat)]
+        middle = Outcome(*medians(runs))
+        slowest, largest = max(slowest, middle.seconds), max(largest, middle.mib)
+        note = f"{middle.cpu_seconds:.1f} s of CPU; {runs[0].parts:,} parts, {runs[0].pickled_mib:,.1f} MiB pickled"
+        to.figure(f"planning: {kind}", "slipstream", middle.seconds, "s", note=note)
+        to.figure(f"memory of planning: {kind}", "slipstream", middle.mib, "MiB")
+    what = f"{SEGMENTS:,} segments and {QUEUES:,} queues"
+    to.at_most(f"slowest plan of {what}", slowest, GOAL_S, f"{GOAL_S:g} s")
+    to.at_most(f"largest plan of {what}", largest, GOAL_MIB, f"{GOAL_MIB:g} MiB")
 
 
 def main(asked: Iterable[str]) -> None:

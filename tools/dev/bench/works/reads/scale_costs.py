@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import spark_bridge
+from ipc.descriptors import closing_fd
 from spark_bridge import java_home
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.rows import DEFAULT_ROWS
@@ -27,7 +28,8 @@ from spark_bridge.records.spark_schema import schema_of
 from store.files import file_io
 from store.files.segment_files import SegmentFiles
 from store.names import COMMIT_LOG
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.figures import Results
 from tools.dev.bench.bed.log_store import LogWriter
 from tools.dev.bench.bed.machine import rest_disk
 from tools.dev.bench.bed.sparse_store import SparseStore
@@ -103,28 +105,23 @@ def _disk_rate(directory: Path, repeat: int) -> float:
     rest_disk()
 
     def read() -> None:
-        fd = file_io.open_file(path, writable=False)
-        try:
+        with closing_fd(file_io.open_file(path, writable=False)) as fd:
             file_io.drop_cached(fd, 0, LOG_SEGMENT_BYTES)
             while os.read(fd, READ_BYTES):
                 pass
-        finally:
-            os.close(fd)
 
     return LOG_SEGMENT_BYTES / _seconds(read, repeat) / 1e6
 
 
-def measure(directory: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
-    """Measure each cost, and return the medians."""
+def measure(of: Asked, to: Results) -> None:
+    """Measure each cost; medians of the runs."""
     java_home.ensure()
-    root = directory / "costs"
+    root = of.scratch / "costs"
     LogWriter(root, LOG_SEGMENT_BYTES, BODY_BYTES).write(LOG_SEGMENTS)
-    figures = [
-        Figure(FIXED_RATE, "slipstream", _rate(root, FIXED, repeat), "MB/s", note=", ".join(FIXED)),
-        Figure(BODY_RATE, "slipstream", _rate(root, BODIES, repeat), "MB/s", note=", ".join(BODIES)),
-        Figure(MAPPED, "slipstream", _mapped_us(root, repeat), "us"),
-        Figure(DISK_RATE, "this machine", _disk_rate(directory, repeat), "MB/s"),
-    ]
+    task = _task_ms(of.scratch, of.repeat)
+    to.figure(TASK, "slipstream", task, "ms of a CPU", note=f"{TASKS} tasks on {CPUS} CPUs")
+    to.figure(FIXED_RATE, "slipstream", _rate(root, FIXED, of.repeat), "MB/s", note=", ".join(FIXED))
+    to.figure(BODY_RATE, "slipstream", _rate(root, BODIES, of.repeat), "MB/s", note=", ".join(BODIES))
+    to.figure(MAPPED, "slipstream", _mapped_us(root, of.repeat), "us")
+    to.figure(DISK_RATE, "this machine", _disk_rate(of.scratch, of.repeat), "MB/s")
     shutil.rmtree(root)
-    task = _task_ms(directory, repeat)
-    return [Figure(TASK, "slipstream", task, "ms of a CPU", note=f"{TASKS} tasks on {CPUS} CPUs"), *figures], []

@@ -10,11 +10,11 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from spark_bridge.scanning import scan
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.figures import Results, in_turn
 from tools.dev.bench.bed.log_store import LogWriter, read_through
 
 BODIES = (128, 1024)
@@ -24,36 +24,45 @@ FIXED_COLUMNS = ["queueId", "queueOffset", "physicalOffset", "storeTimestamp", "
 GOAL = 0.5
 
 
-def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
+def measure(of: Asked, to: Results) -> None:
     """The figures for each size of bodies."""
-    figures, ratios = [], []
+    ways = {**FIXED_WAYS, "bodies, copied": _bodies}
     for body_bytes in BODIES:
-        root = scratch / f"scan-{body_bytes}"
+        root = of.scratch / f"scan-{body_bytes}"
         records = LogWriter(root, SEGMENT_BYTES, (body_bytes, body_bytes)).write(SEGMENTS)
-        ways: Mapping[str, Callable[[Path], int]] = {
-            "polars, fixed columns": _polars,
-            "DuckDB, fixed columns": _duckdb,
-            "bodies, copied": _bodies,
-        }
-        taken: dict[str, list[float]] = {"mmap read": [], **{way: [] for way in ways}}
-        read_through(root)  # the page cache
-        for _ in range(repeat):
-            taken["mmap read"].append(LOG_BYTES / read_through(root))
-            for way, total in ways.items():
-                started = time.perf_counter()
-                added_up = total(root)
-                taken[way].append(LOG_BYTES / (time.perf_counter() - started))
-                if added_up != records * body_bytes:
-                    raise SystemExit(f"{way} found {added_up} bytes of {records} bodies of {body_bytes}")
-        limit = median(taken["mmap read"])
-        for way, rates in taken.items():
-            work = f"scan, {body_bytes} B bodies: {way}"
-            note = f"{median(rates) / LOG_BYTES * records / 1e6:.1f} M records/s"
-            figures.append(Figure(work, "slipstream" if way in ways else way, median(rates) / 1e6, "MB/s", note=note))
-            if way in ways:
-                ratios.append(Ratio(work, median(rates), limit, "mmap read", GOAL))
+        compare(root, f"scan, {body_bytes} B bodies", ways, (records, body_bytes), of.repeat, to)
         shutil.rmtree(root)
-    return figures, ratios
+
+
+def compare(
+    root: Path,
+    work: str,
+    ways: Mapping[str, Callable[[Path], int]],
+    bodies: tuple[int, int],
+    repeat: int,
+    to: Results,
+) -> None:
+    """Have each way add up the bytes of all bodies (how many, and the bytes of each), in turn with a plain reader."""
+    records, body_bytes = bodies
+    limit = "mmap read"
+
+    def rate(way: str) -> tuple[float]:
+        began = time.perf_counter()
+        if way == limit:
+            read_through(root)
+        elif (added_up := ways[way](root)) != records * body_bytes:
+            raise SystemExit(f"{way} found {added_up} bytes of {records} bodies of {body_bytes}")
+        return (LOG_BYTES / (time.perf_counter() - began),)
+
+    names = {way: way for way in (limit, *ways)}
+    for way in names:  # the page cache, and what a process does once: it compares the side files' sums
+        rate(way)
+    rates = in_turn(names, repeat, rate)
+    for way, (middle,) in rates.items():
+        note = f"{middle / LOG_BYTES * records / 1e6:.1f} M records/s"
+        to.figure(f"{work}: {way}", "slipstream" if way in ways else way, middle / 1e6, "MB/s", note=note)
+        if way in ways:
+            to.at_least(f"{work}: {way}", middle, rates[limit][0], limit, GOAL)
 
 
 def _polars(root: Path) -> int:
@@ -81,3 +90,6 @@ def _bodies(root: Path) -> int:
 
     batches = scan(root, columns=["body"])
     return sum(pc.sum(pc.binary_length(batch.column(0))).as_py() for batch in batches)
+
+
+FIXED_WAYS = {"polars, fixed columns": _polars, "DuckDB, fixed columns": _duckdb}

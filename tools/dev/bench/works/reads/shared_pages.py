@@ -19,7 +19,8 @@ from pyspark import BarrierTaskContext
 from spark_bridge.driver import session
 from spark_bridge.scanning import scan
 from store.names import COMMIT_LOG
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.figures import Results
 from tools.dev.bench.bed.log_store import LogWriter
 
 SEGMENT_BYTES, SEGMENTS, BODY_BYTES = 256 << 20, 2, 1024
@@ -28,10 +29,9 @@ GOAL = 0.55  # half, and what one of them may hold a moment longer
 KIB = 1024
 
 
-def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
-    """Rss and Pss of the segments, of both workers together."""
-    del repeat  # pages are counted, not timed
-    root = scratch / "shared-pages"
+def measure(of: Asked, to: Results) -> None:
+    """Rss and Pss of the segments, of both workers together. Pages are counted, not timed: one run will do."""
+    root = of.scratch / "shared-pages"
     LogWriter(root, SEGMENT_BYTES, (BODY_BYTES, BODY_BYTES)).write(SEGMENTS)
     spark = session("shared pages", f"local[{WORKERS}]")
     try:
@@ -44,8 +44,9 @@ def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
         raise SystemExit(f"the tasks ran in {counted}, not in {WORKERS} processes")
     rss, pss = (sum(worker[place] for worker in counted) for place in (1, 2))
     work = f"segments mapped by {WORKERS} workers of Spark"
-    figures = [Figure(work, name, value / (1 << 20), "MiB") for name, value in (("Rss", rss), ("Pss", pss))]
-    return figures, [Ratio(work, pss, rss, "Rss", GOAL, more_is_better=False)]
+    to.figure(work, "Rss", rss / (1 << 20), "MiB")
+    to.figure(work, "Pss", pss / (1 << 20), "MiB")
+    to.at_most(work, pss, rss, "Rss", GOAL)
 
 
 def _held(root: str, _partition: Iterable[int]) -> Iterator[tuple[int, int, int]]:

@@ -15,12 +15,11 @@ from typing import NamedTuple
 
 import psutil
 
-from engine.shared_memory.cursors import BrokerCounters
 from spark_bridge.columnar import rounds
-from store.reading import extent
 from store.upkeep import side_files
 from tools.common.local_broker import LocalBroker
-from tools.dev.bench.bed.figures import Figure, Ratio
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.figures import Results
 from tools.dev.bench.bed.loads import run_load
 from tools.dev.bench.bed.log_store import LogWriter, read_through
 
@@ -33,24 +32,22 @@ APPEND_SEGMENT_BYTES = 64 << 20
 GOAL = 0.9  # of the rate without
 
 
-def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
+def measure(of: Asked, to: Results) -> None:
     """The figures for each size of bodies."""
-    figures, ratios = [], []
     for size in BODIES:
-        figures += _building(scratch / f"side-{size}", size, repeat)
-        runs, shares = _appending(scratch / f"side-{size}-broker", size, repeat * PAIRS_A_REPEAT)
+        _build(of.scratch / f"side-{size}", size, of.repeat, to)
+        runs, shares = _appending(of.scratch / f"side-{size}-broker", size, of.repeat * PAIRS_A_REPEAT)
         work = f"append {size} B, 1 producer"
         note = f"the builder took {median(shares):.0%} of a core meanwhile"
+        best = {works: max(run.rate for run in those) for works, those in runs.items()}  # others only take away
         for works, subject in ((False, "without side files"), (True, "with side files")):
-            rate, cpu_us = max(run.rate for run in runs[works]), median(run.cpu_us for run in runs[works])
-            figures.append(Figure(work, subject, rate / 1e6, "M msg/s", note=note if works else ""))
-            figures.append(Figure(f"{work}: CPU of both ends", subject, cpu_us, "us/msg"))
-        without, beside = (max(run.rate for run in runs[works]) for works in (False, True))  # others only take away
-        ratios.append(Ratio(f"{work}, side files built beside", beside, without, "without", GOAL))
-    return figures, ratios
+            to.figure(work, subject, best[works] / 1e6, "M msg/s", note=note if works else "")
+            cpu_us = median(run.cpu_us for run in runs[works])
+            to.figure(f"{work}: CPU of both ends", subject, cpu_us, "us/msg")
+        to.at_least(f"{work}, side files built beside", best[True], best[False], "without", GOAL)
 
 
-def _building(root: Path, size: int, repeat: int) -> list[Figure]:
+def _build(root: Path, size: int, repeat: int, to: Results) -> None:
     """Measure bytes of the log a second, and of the side files beside it."""
     records = LogWriter(root, SEGMENT_BYTES, (size, size)).write(SEGMENTS)
     read_through(root)  # the page cache
@@ -66,10 +63,8 @@ def _building(root: Path, size: int, repeat: int) -> list[Figure]:
     side_bytes = sum(one.after.data.file_bytes for one in built)
     shutil.rmtree(root)
     rate = f"{records / seconds / 1e6:.2f} M records/s"
-    return [
-        Figure(f"{work}: built", "slipstream", LOG_BYTES / seconds / 1e6, "MB/s", note=rate),
-        Figure(f"{work}: size", "slipstream", side_bytes / records, "B/record", note=f"{side_bytes / LOG_BYTES:.2%}"),
-    ]
+    to.figure(f"{work}: built", "slipstream", LOG_BYTES / seconds / 1e6, "MB/s", note=rate)
+    to.figure(f"{work}: size", "slipstream", side_bytes / records, "B/record", note=f"{side_bytes / LOG_BYTES:.2%}")
 
 
 class Run(NamedTuple):
@@ -85,7 +80,7 @@ def _appending(home: Path, size: int, pairs: int) -> tuple[dict[bool, list[Run]]
     shares = []
     keys = {"brokerRole": "ASYNC_MASTER", "columnarSidecar": "true"}
     with LocalBroker(home, mappedFileSizeCommitLog=APPEND_SEGMENT_BYTES, **keys) as broker:
-        counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
+        counters = broker.counters()
         builder, writer = (psutil.Process(counters.pids[role].read()) for role in ("sidecar", "writer"))
         builder.send_signal(signal.SIGSTOP)
         run_load(broker.store, "batch", size, APPENDED[size], 1)  # for the builder to read

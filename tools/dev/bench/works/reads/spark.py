@@ -1,21 +1,18 @@
 """Spark on the log in place, against native Parquet of the same messages, and Kafka where a broker is given.
 
-    python -m tools.dev.bench.works.reads.spark [--mib 512] [--repeat 5] [--kafka-broker JARS --kafka-connector JARS]
-
 Writes a store, converts it to Parquet, asks the same questions of each side in turn, warm and several times, and
 compares the medians. Answers are compared, too. The first answer on a store that was just written takes Parquet its
-conversion. Kafka's connector is for one Spark version; its JARS folder holds spark-sql-kafka,
+conversion. Kafka's connector is for one Spark version; the folder `jars` holds spark-sql-kafka,
 spark-token-provider-kafka, kafka-clients and commons-pool2.
 """
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +24,8 @@ from rich.console import Console
 
 import spark_bridge
 from spark_bridge import java_home
-from tools.dev.bench.bed.figures import Figure, Ratio, json_lines, show
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.figures import Results
 from tools.dev.bench.bed.kafka_broker import KafkaBroker
 from tools.dev.bench.bed.log_store import TOPICS, LogWriter, topic_name
 
@@ -37,6 +35,7 @@ TOPIC = topic_name(3)
 BODY_BYTES = (100, 300)
 SEGMENT_BYTES = 256 << 20
 MIB = 1 << 20
+CONF = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4"}
 COUNT, SUM, TOPIC_LENGTHS = "count", "sum-of-offsets", "topic-sum-of-body-lengths"
 TOPIC_BODIES, FIVE, FIRST = "topic-sum-of-length(body)", "five-columns-with-body", "first-answer"
 GOALS = {
@@ -67,17 +66,31 @@ class Side:
         self.answers[work] = self.questions[work]()
         return time.perf_counter() - began
 
+    def median(self, work: str) -> float:
+        """Return the median of the seconds that a question took."""
+        return statistics.median(self.seconds[work])
 
-def _by_queue(frame: DataFrame, queue: str, length: Any) -> list[tuple[int, int]]:
+    def report(self, group: str, records: int, to: Results) -> None:
+        """Add a figure for each question: millions of messages of the log a second."""
+        for work, seconds in self.seconds.items():
+            middle = self.median(work)
+            note = f"{min(seconds):.2f} / {middle:.2f} / {max(seconds):.2f} s"
+            to.figure(f"{group} {work}", self.name, records / middle / 1e6, "M msg/s", note=note)
+
+
+def lengths_by_queue(frame: DataFrame, queue: str, length: Any) -> list[tuple[int, int]]:
+    """Return each queue with the sum of a length over its messages, in the order of the queues."""
     rows = frame.groupBy(queue).agg(F.sum(length).alias("bytes")).collect()
     return sorted((row[0], row[1]) for row in rows)
 
 
-def _sum(frame: DataFrame, column: str) -> int:
+def total(frame: DataFrame, column: str) -> int:
+    """Return the sum of a column."""
     return int(frame.agg(F.sum(column)).collect()[0][0])
 
 
-def _discard(frame: DataFrame) -> None:
+def discard(frame: DataFrame) -> None:
+    """Compute every row of a frame, and keep none."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -94,11 +107,11 @@ def our_side(spark: SparkSession, store: str) -> Side:
         OURS,
         {
             COUNT: lambda: read("queueId").count(),
-            SUM: lambda: _sum(read("queueOffset"), "queueOffset"),
-            TOPIC_LENGTHS: lambda: _by_queue(topic("bodyLength"), "queueId", F.col("bodyLength")),
-            TOPIC_BODIES: lambda: _by_queue(topic("body"), "queueId", F.length("body")),
-            FIVE: lambda: _discard(read(*COLUMNS)),
-            FIRST: lambda: _by_queue(topic("body"), "queueId", F.length("body")),
+            SUM: lambda: total(read("queueOffset"), "queueOffset"),
+            TOPIC_LENGTHS: lambda: lengths_by_queue(topic("bodyLength"), "queueId", F.col("bodyLength")),
+            TOPIC_BODIES: lambda: lengths_by_queue(topic("body"), "queueId", F.length("body")),
+            FIVE: lambda: discard(read(*COLUMNS)),
+            FIRST: lambda: lengths_by_queue(topic("body"), "queueId", F.length("body")),
         },
     )
 
@@ -113,7 +126,7 @@ def parquet_side(spark: SparkSession, store: str, path: str) -> Side:
         return spark.read.parquet(path)
 
     def by_queue() -> list[tuple[int, int]]:
-        return _by_queue(read().filter(F.col("topic") == TOPIC), "queueId", F.length("body"))
+        return lengths_by_queue(read().filter(F.col("topic") == TOPIC), "queueId", F.length("body"))
 
     def first() -> list[tuple[int, int]]:
         convert()
@@ -124,10 +137,10 @@ def parquet_side(spark: SparkSession, store: str, path: str) -> Side:
         PARQUET,
         {
             COUNT: lambda: read().count(),
-            SUM: lambda: _sum(read(), "queueOffset"),
+            SUM: lambda: total(read(), "queueOffset"),
             TOPIC_LENGTHS: by_queue,
             TOPIC_BODIES: by_queue,
-            FIVE: lambda: _discard(read()),
+            FIVE: lambda: discard(read()),
             FIRST: first,
         },
     )
@@ -143,16 +156,16 @@ def kafka_side(spark: SparkSession, address: str) -> Side:
         return read("subscribePattern", "orders-.*")
 
     def by_queue() -> list[tuple[int, int]]:
-        return _by_queue(read("subscribe", TOPIC), "partition", F.length("value"))
+        return lengths_by_queue(read("subscribe", TOPIC), "partition", F.length("value"))
 
     return Side(
         KAFKA,
         {
             COUNT: lambda: everything().count(),
-            SUM: lambda: _sum(everything(), "offset"),
+            SUM: lambda: total(everything(), "offset"),
             TOPIC_LENGTHS: by_queue,
             TOPIC_BODIES: by_queue,
-            FIVE: lambda: _discard(everything().select("topic", "partition", "offset", "timestamp", "value")),
+            FIVE: lambda: discard(everything().select("topic", "partition", "offset", "timestamp", "value")),
         },
     )
 
@@ -167,7 +180,7 @@ def load_kafka(spark: SparkSession, store: str, address: str) -> None:
         rows.write.format("kafka").option("kafka.bootstrap.servers", address).save()
 
 
-def measure(sides: list[Side], repeat: int, console: Console) -> None:
+def ask_in_turn(sides: list[Side], repeat: int, console: Console) -> None:
     """Ask every question of every side in turn, once to warm up and then `repeat` times."""
     for work in sides[0].questions:
         asked = [side for side in sides if work in side.questions]
@@ -180,84 +193,40 @@ def measure(sides: list[Side], repeat: int, console: Console) -> None:
             if side.answers[work] != sides[0].answers[work]:
                 wrong = f"{side.name} answers {side.answers[work]}, {sides[0].name} {sides[0].answers[work]}"
                 raise click.ClickException(f"{work}: {wrong}")
-        console.print(f"{work}: " + ", ".join(f"{s.name} {statistics.median(s.seconds[work]):.2f} s" for s in asked))
+        console.print(f"{work}: " + ", ".join(f"{side.name} {side.median(work):.2f} s" for side in asked))
 
 
-def results(sides: list[Side], records: int) -> tuple[list[Figure], list[Ratio]]:
+def report(sides: list[Side], records: int, to: Results) -> None:
     """Figures (millions of messages of the log per second) and ratios of the medians."""
     ours, *others = sides
-    figures, ratios = [], []
     for side in sides:
-        for work, seconds in side.seconds.items():
-            middle = statistics.median(seconds)
-            note = f"{min(seconds):.2f} / {middle:.2f} / {max(seconds):.2f} s"
-            figures.append(Figure(f"spark {work}", side.name, records / middle / 1e6, "M msg/s", None, note))
+        side.report("spark", records, to)
     for side in others:
-        for work, seconds in side.seconds.items():
-            our_rate = 1 / statistics.median(ours.seconds[work])
-            their_rate = 1 / statistics.median(seconds)
+        for work in side.seconds:
+            our_rate, their_rate = 1 / ours.median(work), 1 / side.median(work)
             if goal := GOALS.get((side.name, work)):
-                ratios.append(Ratio(f"spark {work}", our_rate, their_rate, side.name, goal))
+                to.at_least(f"spark {work}", our_rate, their_rate, side.name, goal)
             else:
-                figures.append(Figure(f"spark {work}", f"{OURS} / {side.name}", our_rate / their_rate, "times as fast"))
-    return figures, ratios
+                to.figure(f"spark {work}", f"{OURS} / {side.name}", our_rate / their_rate, "times as fast")
 
 
-@contextmanager
-def _scratch(directory: Path | None) -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="slipstream-bench-", dir=directory))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def run(
-    mib: int,
-    repeat: int,
-    console: Console,
-    directory: Path | None = None,
-    kafka_broker: Path | None = None,
-    kafka_connector: Path | None = None,
-) -> tuple[list[Figure], list[Ratio]]:
-    """The whole measurement in a directory of its own, removed afterwards."""
-    conf = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4"}
-    if kafka_broker is not None and kafka_connector is not None:
-        conf["spark.jars"] = ",".join(str(jar) for jar in sorted(kafka_connector.glob("*.jar")))
+def measure(of: Asked, to: Results) -> None:
+    """Measure on a store of `mib` MiB."""
+    conf = dict(CONF)
+    if of.kafka is not None:
+        conf["spark.jars"] = ",".join(str(jar) for jar in sorted((of.kafka / "jars").glob("*.jar")))
     java_home.ensure()
     with ExitStack() as stack:
-        scratch = stack.enter_context(_scratch(directory))
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=of.scratch)))
         store, parquet = str(scratch / "store"), str(scratch / "parquet")
-        records = LogWriter(Path(store), SEGMENT_BYTES, BODY_BYTES).write(max(1, mib * MIB // SEGMENT_BYTES))
-        console.print(f"{records:,} messages in {mib} MiB")
+        records = LogWriter(Path(store), SEGMENT_BYTES, BODY_BYTES).write(max(1, of.mib * MIB // SEGMENT_BYTES))
+        of.console.print(f"{records:,} messages in {of.mib} MiB")
         spark = spark_bridge.session("slipstream bench", **conf)
         stack.callback(spark.stop)
         sides = [our_side(spark, store), parquet_side(spark, store, parquet)]
-        if "spark.jars" in conf:
-            assert kafka_broker is not None
-            broker = stack.enter_context(KafkaBroker(kafka_broker, scratch / "kafka"))
+        if of.kafka is not None:
+            broker = stack.enter_context(KafkaBroker(of.kafka / "broker", scratch / "kafka"))
             load_kafka(spark, store, broker.address)
             sides.append(kafka_side(spark, broker.address))
-        measure(sides, repeat, console)
-        return results(sides, records)
-
-
-@click.command()
-@click.option("--mib", default=512, show_default=True, help="Size of the log, in steps of 256.")
-@click.option("--repeat", default=5, show_default=True, help="How often each side answers each question.")
-@click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Where to put the data (/dev/shm).")
-@click.option("--kafka-broker", type=click.Path(path_type=Path, exists=True), help="Folder of a Kafka's jars (libs/).")
-@click.option("--kafka-connector", type=click.Path(path_type=Path, exists=True), help="Folder of the connector's jars.")
-def main(
-    mib: int, repeat: int, directory: Path | None, kafka_broker: Path | None, kafka_connector: Path | None
-) -> None:
-    """Compare Spark on a store in place with Parquet, and with Kafka where it is given."""
-    console = Console()
-    figures, ratios = run(mib, repeat, console, directory, kafka_broker, kafka_connector)
-    show(figures, ratios, console)
-    for line in json_lines(figures, ratios):
-        print(line)
-
-
-if __name__ == "__main__":
-    main()
+        ask_in_turn(sides, of.repeat, of.console)
+        report(sides, records, to)

@@ -1,7 +1,5 @@
 """Spark streams: how long a micro-batch takes beside a producer of 1,000 messages/s, and how fast a backlog is read.
 
-    python -m tools.dev.bench.works.reads.spark_stream [--seconds 30] [--mib 768] [--repeat 3]
-
 A batch's latency is Spark's own triggerExecution: planning, both writes to the checkpoint, the tasks. The first
 batches of a query are not counted: they load classes. The backlog's rows a second count the whole query, from `start()`
 until it has ended, with its Python processes and its checkpoint.
@@ -10,31 +8,30 @@ until it has ended, with its Python processes and its checkpoint.
 from __future__ import annotations
 
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from rich.console import Console
 
 import spark_bridge
 from engine.producer import Producer
 from ipc.module_names import named
 from spark_bridge import java_home
 from tools.common.local_broker import LocalBroker
-from tools.dev.bench.bed.figures import Figure, Ratio, json_lines, show
+from tools.dev.bench.bed.asked import Asked
+from tools.dev.bench.bed.figures import Results
 from tools.dev.bench.bed.log_store import LogWriter
+from tools.dev.bench.bed.programs import program
 
 RATE, TICK_S = 1000, 0.01
 BODY_BYTES = (100, 300)
-SEGMENT_BYTES = 256 << 20
+SEGMENT_BYTES, SEGMENTS = 256 << 20, 3
+WATCH_SECONDS = 30
 WARM_BATCHES = 30
 LATENCY_GOAL_MS, ROWS_GOAL = 250.0, 500_000.0
 COLUMNS = "queueId int, queueOffset bigint, body binary"
@@ -55,20 +52,6 @@ def produce(store: str) -> None:
             time.sleep(TICK_S)
 
 
-@contextmanager
-def producing(store: Path) -> Iterator[None]:
-    """A producer process of its own."""
-    command = [sys.executable, "-m", named("tools.dev.bench.works.reads.spark_stream"), "--produce", str(store)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
 def _start(spark: SparkSession, store: Path, checkpoint: Path, **trigger: Any) -> StreamingQuery:
     frame = spark.readStream.format("rocketmq").schema(COLUMNS).option("path", str(store)).load()
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
@@ -79,9 +62,10 @@ def _batches(query: StreamingQuery) -> list[Any]:
     return [progress for progress in query.recentProgress if progress["numInputRows"] > 0]
 
 
-def batch_latencies(spark: SparkSession, scratch: Path, seconds: int) -> tuple[list[Any], float]:
+def batch_latencies(spark: SparkSession, scratch: Path) -> tuple[list[Any], float]:
     """The progress of every warm batch, and the rows a second of them."""
-    with LocalBroker(scratch / "live", brokerRole="ASYNC_MASTER") as broker, producing(broker.store):
+    command = [sys.executable, "-m", named("tools.dev.bench.works.reads.spark_stream")]
+    with LocalBroker(scratch / "live", brokerRole="ASYNC_MASTER") as broker, program([*command, str(broker.store)]):
         query = _start(spark, broker.store, scratch / "live-checkpoint", processingTime="0 seconds")
         try:
             deadline = time.monotonic() + END_S
@@ -89,7 +73,7 @@ def batch_latencies(spark: SparkSession, scratch: Path, seconds: int) -> tuple[l
                 query.awaitTermination(1)
             warm = _batches(query)[-1]["batchId"]
             began = time.monotonic()
-            query.awaitTermination(seconds)
+            query.awaitTermination(WATCH_SECONDS)
             took = time.monotonic() - began
             batches = [progress for progress in _batches(query) if progress["batchId"] > warm]
         finally:
@@ -110,29 +94,26 @@ def backlog_seconds(spark: SparkSession, store: Path, scratch: Path, number: int
     return took
 
 
-def run(
-    seconds: int, mib: int, repeat: int, console: Console, directory: Path | None = None
-) -> tuple[list[Figure], list[Ratio]]:
+def measure(of: Asked, to: Results) -> None:
     """Measure both in a directory of their own, which is removed afterwards."""
     java_home.ensure()
-    with tempfile.TemporaryDirectory(prefix="slipstream-bench-", dir=directory) as name:
+    with tempfile.TemporaryDirectory(dir=of.scratch) as name:
         scratch = Path(name)
         conf = {"spark.driver.memory": "2g", "spark.sql.streaming.numRecentProgressUpdates": "10000"}
         spark = spark_bridge.session("slipstream stream bench", **conf)
         try:
             store = scratch / "backlog"
-            rows = LogWriter(store, SEGMENT_BYTES, BODY_BYTES).write(max(1, (mib << 20) // SEGMENT_BYTES))
-            console.print(f"{rows:,} messages in {mib} MiB")
+            rows = LogWriter(store, SEGMENT_BYTES, BODY_BYTES).write(SEGMENTS)
             backlog_seconds(spark, store, scratch, 0, rows)
-            took = [backlog_seconds(spark, store, scratch, number, rows) for number in range(1, repeat + 1)]
-            console.print("AvailableNow: " + ", ".join(f"{one:.2f} s" for one in took))
-            batches, rate = batch_latencies(spark, scratch, seconds)
+            took = [backlog_seconds(spark, store, scratch, number, rows) for number in range(1, of.repeat + 1)]
+            of.console.print(f"{rows:,} messages, AvailableNow: " + ", ".join(f"{one:.2f} s" for one in took))
+            batches, rate = batch_latencies(spark, scratch)
         finally:
             spark.stop()
-    return _results(batches, rate, rows, took)
+    _report(batches, rate, [rows / one for one in took], to)
 
 
-def _results(batches: list[Any], rate: float, rows: int, took: list[float]) -> tuple[list[Figure], list[Ratio]]:
+def _report(batches: list[Any], rate: float, rates: list[float], to: Results) -> None:
     if len(batches) < WARM_BATCHES:
         raise click.ClickException(f"only {len(batches)} warm batches: the machine is too busy for a median")
     ms = sorted(float(progress["durationMs"]["triggerExecution"]) for progress in batches)
@@ -140,37 +121,13 @@ def _results(batches: list[Any], rate: float, rows: int, took: list[float]) -> t
     parts = {name: statistics.median(progress["durationMs"].get(name, 0) for progress in batches) for name in phases}
     shares = ", ".join(f"{name} {value:.0f}" for name, value in parts.items())
     note = f"{len(ms)} batches, {rate:,.0f} rows/s; {shares}"
-    middle = statistics.median(ms)
-    rates = [rows / one for one in took]
-    spread = f"{min(rates):,.0f} / {statistics.median(rates):,.0f} / {max(rates):,.0f} rows/s, whole query"
-    figures = [
-        Figure("stream micro-batch", "slipstream", middle, "ms", ms[int(len(ms) * 0.99)], note),
-        Figure("stream AvailableNow", "slipstream", statistics.median(rates), "rows/s", None, spread),
-    ]
-    ratios = [
-        Ratio("stream micro-batch", middle, LATENCY_GOAL_MS, "250 ms", 1.0, more_is_better=False),
-        Ratio("stream AvailableNow", statistics.median(rates), ROWS_GOAL, "500,000 rows/s", 1.0),
-    ]
-    return figures, ratios
-
-
-@click.command()
-@click.option("--seconds", default=30, show_default=True, help="How long warm batches are watched.")
-@click.option("--mib", default=768, show_default=True, help="Size of the backlog, in steps of 256.")
-@click.option("--repeat", default=3, show_default=True, help="How often the backlog is read.")
-@click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Where to put the data (/dev/shm).")
-@click.option("--produce", "store", hidden=True, help="Only send to this store: the producer's own process.")
-def main(seconds: int, mib: int, repeat: int, directory: Path | None, store: str | None) -> None:
-    """Measure a stream's batches and a backlog."""
-    if store is not None:
-        produce(store)
-        return
-    console = Console()
-    figures, ratios = run(seconds, mib, repeat, console, directory)
-    show(figures, ratios, console)
-    for line in json_lines(figures, ratios):
-        print(line)
+    middle, middle_rate = statistics.median(ms), statistics.median(rates)
+    spread = f"{min(rates):,.0f} / {middle_rate:,.0f} / {max(rates):,.0f} rows/s, whole query"
+    to.figure("stream micro-batch", "slipstream", middle, "ms", ms[int(len(ms) * 0.99)], note)
+    to.figure("stream AvailableNow", "slipstream", middle_rate, "rows/s", None, spread)
+    to.at_most("stream micro-batch", middle, LATENCY_GOAL_MS, "250 ms")
+    to.at_least("stream AvailableNow", middle_rate, ROWS_GOAL, "500,000 rows/s")
 
 
 if __name__ == "__main__":
-    main()
+    produce(sys.argv[1])
