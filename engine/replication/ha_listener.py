@@ -17,8 +17,6 @@ import select
 import signal
 import socket
 import ssl
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
 
 from engine.net import tls
 from engine.net.listeners import bind_address, listen
@@ -30,14 +28,22 @@ from engine.protocol.ha.connection import is_of_a_slave
 from engine.protocol.ha.next_steps import advice_of
 from engine.protocol.ha.wire import REPORT, CloseReason
 from engine.replication import tls_relay
-from engine.replication.ha_senders import SenderDeaths, SenderProcess, pidfd_of
-from engine.role import Role, enter_child, run_role, stop_alarm
+from engine.replication.ha_senders import (
+    Accepted,
+    Address,
+    Beginning,
+    OpenSender,
+    SenderDeaths,
+    SenderForks,
+    SenderProcess,
+)
+from engine.role import stop_alarm
 from engine.settings.config import BrokerConfig
 from engine.settings.keys import HA_CALLERS
 from engine.shared_memory import address_cursors, addresses
 from engine.shared_memory.cursors import HA_CONNECTIONS_MAX, BrokerCounters, HaSlotState
 from engine.shared_memory.failures import Failures
-from ipc import descriptors, waiting
+from ipc import waiting
 from ipc.clock import monotonic_ms
 
 log = logging.getLogger("slipstream.ha_listener")
@@ -51,26 +57,6 @@ NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 HELLO_BYTES = bytes((HELLO, 3))  # of TLS, all versions
 BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EFAULT)
 
-Address = tuple[str, int]
-
-
-class SenderRole(Role, Protocol):
-    """A role that also ends by itself, together with its connection."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether the connection is over."""
-
-
-class Accepted(NamedTuple):
-    """A connection, and where it came from: asked once, because later the peer may be gone."""
-
-    sock: socket.socket
-    peer: Address
-
-
-OpenSender = Callable[[BrokerConfig, BrokerCounters, int, socket.socket, Address, bytes, bool, int], SenderRole]
-
 
 class HaListener:
     """The acceptor, its callers and its senders."""
@@ -81,23 +67,22 @@ class HaListener:
         self,
         config: BrokerConfig,
         counters: BrokerCounters,
-        failures: Failures,
         listening: socket.socket,
-        open_sender: OpenSender,
+        forks: SenderForks,
+        deaths: SenderDeaths,
         callers_max: int = HA_CALLERS,
         how: RenewedContext | None = None,
     ) -> None:
         self._config = config
         self._counters = counters
         self._listening = listening
-        self._open_sender = open_sender
+        self._forks, self._deaths = forks, deaths
         self._tls = how
         self._callers = Callers(
             CallerLimits(callers_max, config.ha_send_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
         )
         self._accepted: dict[int, Accepted] = {}  # by descriptor, as the callers are
         self._senders: dict[int, SenderProcess] = {}
-        self._deaths = SenderDeaths(counters, failures)
         self._lines = RareLines(log)
         self._look_at_ms = self._accept_at_ms = 0
         self._poll = select.epoll()
@@ -105,14 +90,13 @@ class HaListener:
         self._poll.register(stop_alarm(), select.EPOLLIN)
         for words in counters.ha:  # the senders of a listener that was killed died with it
             if words.state.read() != HaSlotState.FREE:
-                self._count_end(words.slot, CloseReason.KILLED)
+                self._count_end(words.slot, CloseReason.KILLED, monotonic_ms())
             waiting.publish(words.state, HaSlotState.FREE)
             waiting.publish(counters.pids[f"sender.{words.slot}"], 0)
         waiting.publish(counters.ha_listen_port, listening.getsockname()[1])
 
-    def do_work(self, _now_ms: int) -> int:
+    def do_work(self, now_ms: int) -> int:
         """Accept, hear, fork for who has reported, reap who has ended; how many of these."""
-        now_ms = monotonic_ms()
         ready = dict(self._poll.poll(0))
         ready.pop(stop_alarm(), None)
         by_pidfd = {process.pidfd: process for process in self._senders.values()}
@@ -120,7 +104,7 @@ class HaListener:
         done = len(ready)
         for fd, events in ready.items():
             if fd in by_pidfd:
-                self._reap(by_pidfd[fd])
+                self._reap(by_pidfd[fd], now_ms)
             else:
                 self._hear(fd, events, now_ms)
         if may_accept:  # last: a descriptor closed above may be given again
@@ -137,8 +121,10 @@ class HaListener:
             self._poll.register(self._listening, select.EPOLLIN)
         for process in self._senders.values():
             words = self._counters.ha[process.slot]
+            if (state := words.state.read()) == HaSlotState.FREE:  # its words are still those of the slave before
+                continue
             acknowledged = words.slave_ack_offset.read()
-            is_served = words.state.read() == HaSlotState.TRANSFER  # else it has yet to say who it is
+            is_served = state == HaSlotState.TRANSFER  # else it has yet to say who it is
             is_owing = words.next_transfer_offset.read() > acknowledged or not is_served
             process.look(words.last_read_ms.read(), acknowledged, is_owing, now_ms)
         for caller in self._callers.overdue(now_ms):
@@ -232,7 +218,7 @@ class HaListener:
             self._forget(leaves)
 
     def _hear(self, fd: int, events: int, now_ms: int) -> None:
-        """Read the first report, and nothing behind it: that is the sender's."""
+        """Read the first report and what came with it, and nothing behind it: that is the sender's."""
         is_gone = bool(events & GONE)
         if is_gone and (self._tls is None or not self._callers.missing(fd)):
             self._forget(fd)
@@ -309,47 +295,25 @@ class HaListener:
             CloseReason.GAVE_WAY.name,
             self._advice(CloseReason.GAVE_WAY),
         )
-        os.kill(process.pid, signal.SIGKILL)
+        self._forks.send_signal(process, signal.SIGKILL)
 
     def _fork_sender(self, slot: int, caller: Caller, now_ms: int) -> bool:
-        accepted, parent_pid, waited_ms = self._accepted[caller.number], os.getpid(), now_ms - caller.since_ms
+        accepted = self._accepted[caller.number]
         is_told = self._lines.may_tell("connections of slaves ended", now_ms)
-        words = self._counters.ha[slot]
-        waiting.note(words.reason, CloseReason.NONE)
+        waiting.note(self._counters.ha[slot].reason, CloseReason.NONE)
+        begins_with = Beginning(slot, accepted, caller.reports, is_told)
         try:
-            pid = os.fork()
-            if pid == 0:
-                os._exit(self._run_sender(slot, accepted, caller.report, waited_ms, is_told, parent_pid))
-            pidfd = pidfd_of(pid)
+            pid, pidfd = self._forks.begin(begins_with, lambda: self._close_inherited(accepted.sock))
         except OSError as error:
             self._lines.tell("senders not begun", now_ms, "cannot fork for a slave: %s; it waits", error.strerror)
             self._let_one_go(now_ms)
             return False
         self._callers.begun(caller.crowd, now_ms)
-        heard, acknowledged = words.last_read_ms.read(), words.slave_ack_offset.read()
-        crowd = str(caller.crowd)
-        self._senders[slot] = SenderProcess(slot, pid, pidfd, crowd, now_ms, heard, now_ms, acknowledged, now_ms)
+        self._senders[slot] = SenderProcess(slot, pid, pidfd, str(caller.crowd), now_ms, now_ms, now_ms)
         self._poll.register(pidfd, select.EPOLLIN)
         waiting.publish(self._counters.pids[f"sender.{slot}"], pid)
         self._forget(caller.number)
         return True
-
-    def _run_sender(self, slot: int, accepted: Accepted, report: bytes, waited_ms: int, is_told: bool, pid: int) -> int:
-        """The child's life; its exit status. `pid`: its parent's."""
-        try:
-            stop, config, counters, peer = (
-                enter_child(f"sender.{slot}", pid),
-                self._config,
-                self._counters,
-                accepted.peer,
-            )
-            self._close_inherited(accepted.sock)
-            with tls_relay.plain_of(accepted.sock) as sock:
-                sender = self._open_sender(config, counters, slot, sock, peer, report, is_told, waited_ms)
-                run_role(sender, self._counters.heartbeats[sender.name], lambda: stop() or sender.ended)
-        except BaseException as error:
-            return self._deaths.failed(slot, error, is_told)
-        return 0
 
     def _close_inherited(self, kept: socket.socket) -> None:
         self._poll.close()
@@ -360,24 +324,23 @@ class HaListener:
         for process in self._senders.values():
             os.close(process.pidfd)
 
-    def _reap(self, process: SenderProcess, *, is_told_to_end: bool = False) -> None:
+    def _reap(self, process: SenderProcess, now_ms: int, *, is_told_to_end: bool = False) -> None:
         self._poll.unregister(process.pidfd)
-        os.close(process.pidfd)
-        _pid, status = os.waitpid(process.pid, 0)
+        status = self._forks.reap(process)
         if status and not process.gives_way and not is_told_to_end:
-            self._deaths.died(process.slot, status, monotonic_ms())
+            self._deaths.died(process.slot, status, now_ms)
         del self._senders[process.slot]
-        self._count_end(process.slot, CloseReason.GAVE_WAY if process.gives_way else CloseReason.KILLED)
+        self._count_end(process.slot, CloseReason.GAVE_WAY if process.gives_way else CloseReason.KILLED, now_ms)
         waiting.publish(self._counters.pids[f"sender.{process.slot}"], 0)
         waiting.publish(self._counters.ha[process.slot].state, HaSlotState.FREE)  # a killed sender could not
         waiting.ring(self._counters.ack_bell)
 
-    def _count_end(self, slot: int, otherwise: CloseReason) -> None:
+    def _count_end(self, slot: int, otherwise: CloseReason, now_ms: int) -> None:
         """Count why a sender ended, here, because a tally has one writer; a killed one could not say why."""
         words = self._counters.ha[slot]
         if words.reason.read() == CloseReason.NONE:
             waiting.note(words.reason, otherwise)
-            waiting.note(words.ended_at_ms, monotonic_ms())
+            waiting.note(words.ended_at_ms, now_ms)
         reason = CloseReason(words.reason.read())
         waiting.add(self._counters.ha_ended[reason], 1)
         waiting.add(self._counters.ha_acks_rejected, words.acks_rejected.read())
@@ -385,22 +348,26 @@ class HaListener:
 
     # waiting and ending
 
-    def idle(self, timeout_ms: int) -> None:
-        """Sleep until somebody comes, speaks or ends, or until callers must be looked at."""
+    def wait_ms(self, timeout_ms: int) -> int:
+        """Return how long to sleep until callers or senders must be looked at, `timeout_ms` at most."""
         if len(self._callers) or self._accept_at_ms:
-            timeout_ms = min(timeout_ms, LOOK_MS)
-        elif len(self._senders) == HA_CONNECTIONS_MAX:  # the next one takes the slot of who was silent longest
-            timeout_ms = min(timeout_ms, FULL_LOOK_MS)
-        self._poll.poll(timeout_ms / 1000)
+            return min(timeout_ms, LOOK_MS)
+        if len(self._senders) == HA_CONNECTIONS_MAX:  # the next one takes the slot of who was silent longest
+            return min(timeout_ms, FULL_LOOK_MS)
+        return timeout_ms
+
+    def idle(self, timeout_ms: int) -> None:
+        """Sleep until somebody comes, speaks or ends, or until it must look."""
+        self._poll.poll(self.wait_ms(timeout_ms) / 1000)
 
     def close(self) -> None:
         """Stop the senders: each sends what the log has, then hangs up; one that cannot is killed."""
         for process in self._senders.values():
-            os.kill(process.pid, signal.SIGTERM)
+            self._forks.send_signal(process, signal.SIGTERM)
         for process in list(self._senders.values()):
-            if not descriptors.await_readable(process.pidfd, timeout_ms=STOP_SENDER_MS):
-                os.kill(process.pid, signal.SIGKILL)
-            self._reap(process, is_told_to_end=True)
+            if not self._forks.await_end(process, STOP_SENDER_MS):
+                self._forks.send_signal(process, signal.SIGKILL)
+            self._reap(process, monotonic_ms(), is_told_to_end=True)
         for fd in list(self._accepted):
             self._forget(fd)
         self._poll.close()
@@ -424,4 +391,6 @@ def open_role(
     descriptors, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     callers_max = min(config.ha_callers_max, max(1, descriptors // 2))
     secured = (how or tls.of_broker(config)).ha_server
-    return HaListener(config, counters, failures, listening, open_sender, callers_max, secured)
+    deaths = SenderDeaths(counters, failures)
+    forks = SenderForks(config, counters, deaths, open_sender)
+    return HaListener(config, counters, listening, forks, deaths, callers_max, secured)

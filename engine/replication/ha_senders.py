@@ -1,4 +1,4 @@
-"""A sender process as its listener sees it: its descriptor, when its slave was last heard and acknowledged, its death.
+"""Sender processes as their listener sees them: how one begins and ends, when its slave was last heard, its death.
 
 What is seen are the counters' words; when they changed is noted by the listener's own clock.
 """
@@ -8,17 +8,52 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from engine.protocol.ha.callers import Holder
+from engine.replication import tls_relay
+from engine.role import Role, enter_child, run_role
+from engine.settings.config import BrokerConfig
 from engine.shared_memory.cursors import SENDERS, BrokerCounters
 from engine.shared_memory.failures import Failures, exit_text, first_line, needs_no_traceback
-from ipc import waiting
+from ipc import descriptors, waiting
 
 log = logging.getLogger("slipstream.ha_listener")
 
 DEATHS_WINDOW_MS, DEATHS_KEPT = 60_000, 100
 FAILED = 1  # the exit code of a sender that has noted why
+
+Address = tuple[str, int]
+
+
+class SenderRole(Role, Protocol):
+    """A role that also ends by itself, together with its connection."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the connection is over."""
+
+
+class Accepted(NamedTuple):
+    """A connection, and where it came from: asked once, because later the peer may be gone."""
+
+    sock: socket.socket
+    peer: Address
+
+
+class Beginning(NamedTuple):
+    """What a sender begins with."""
+
+    slot: int
+    accepted: Accepted
+    reports: bytes
+    is_told: bool  # the log says why it ends
+
+
+OpenSender = Callable[[BrokerConfig, BrokerCounters, int, socket.socket, Address, bytes, bool], SenderRole]
 
 
 @dataclass(slots=True)
@@ -30,10 +65,10 @@ class SenderProcess:
     pidfd: int
     crowd: str
     since_ms: int
-    heard: int
     heard_ms: int
-    acknowledged: int
     acknowledged_ms: int
+    heard: int = 0
+    acknowledged: int = -1
     is_proven: bool = False
     gives_way: bool = False
 
@@ -82,6 +117,50 @@ class SenderDeaths:
         for slot, at_ms in self._at_ms.items():
             at_ms[:] = [one for one in at_ms if now_ms - one < DEATHS_WINDOW_MS]
             waiting.note(self._counters.deaths[SENDERS[slot]], len(at_ms))
+
+
+class SenderForks:
+    """Senders as children of this process."""
+
+    def __init__(
+        self, config: BrokerConfig, counters: BrokerCounters, deaths: SenderDeaths, open_sender: OpenSender
+    ) -> None:
+        self._config, self._counters, self._deaths, self._open_sender = config, counters, deaths, open_sender
+
+    def begin(self, begins_with: Beginning, close_inherited: Callable[[], None]) -> tuple[int, int]:
+        """Fork a sender; its process id, and the descriptor that tells its end. Raises OSError."""
+        parent_pid = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(self._run(begins_with, close_inherited, parent_pid))
+        return pid, pidfd_of(pid)
+
+    def _run(self, begins_with: Beginning, close_inherited: Callable[[], None], parent_pid: int) -> int:
+        """The child's life; its exit status."""
+        slot, accepted, reports, is_told = begins_with
+        try:
+            stop = enter_child(SENDERS[slot], parent_pid)
+            close_inherited()
+            with tls_relay.plain_of(accepted.sock) as sock:
+                sender = self._open_sender(self._config, self._counters, slot, sock, accepted.peer, reports, is_told)
+                run_role(sender, self._counters.heartbeats[sender.name], lambda: stop() or sender.ended)
+        except BaseException as error:
+            return self._deaths.failed(slot, error, is_told)
+        return 0
+
+    def send_signal(self, process: SenderProcess, number: signal.Signals) -> None:
+        """Send a signal to a sender that is not reaped yet."""
+        os.kill(process.pid, number)
+
+    def await_end(self, process: SenderProcess, timeout_ms: int) -> bool:
+        """Whether a sender ends within this time."""
+        return descriptors.await_readable(process.pidfd, timeout_ms=timeout_ms)
+
+    def reap(self, process: SenderProcess) -> int:
+        """Give back a sender that has ended; its status, as waitpid has it."""
+        os.close(process.pidfd)
+        _pid, status = os.waitpid(process.pid, 0)
+        return status
 
 
 def pidfd_of(pid: int) -> int:

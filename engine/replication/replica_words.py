@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import suppress
 
 from engine.protocol.ha.connection import HaConnection
 from engine.protocol.ha.flow_monitor import UNLIMITED
-from engine.protocol.ha.hello import REPEATED, Replica
-from engine.protocol.ha.wire import REPORT_BYTES
+from engine.protocol.ha.hello import Replica
 from engine.shared_memory import address_cursors
 from engine.shared_memory.cursors import BrokerCounters, HaConnectionCursors, HaSlotState, IdentityState
 from engine.shared_memory.declarations import AddressCursors
-from ipc import descriptors, waiting
+from ipc import waiting
 from ipc.host_port import host_port
 
-PROMPT_MS = 3000  # less than a RocketMQ slave takes for its second report
-RELAY_PATIENCE_MS = 1_000
 CATCH_UP_BYTES = 64 << 20  # who lacks more is catching up: for younger bytes puts may wait
 
 
@@ -55,27 +51,6 @@ def publish_remoting(at: AddressCursors, said: str) -> None:
     with suppress(ValueError):
         if place is not None:
             address_cursors.publish(at, *place)
-
-
-def more_reports(sock: socket.socket, waited_ms: int, patience_ms: int | None = None) -> bytes:
-    """Return what else came in the packet of the first report: a Slipstream slave repeats the report.
-
-    Of one that had to wait for its slot nothing is taken: a RocketMQ slave repeats its report while it waits. A
-    slave that connects through a TLS relay is Slipstream's, and the packet's rest may arrive a little later, within
-    `patience_ms`.
-    """
-    rest, wanted = b"", (REPEATED - 1) * REPORT_BYTES
-    if patience_ms is None:
-        patience_ms = RELAY_PATIENCE_MS if sock.family == socket.AF_UNIX else 0
-    if waited_ms > PROMPT_MS:
-        return rest
-    with suppress(OSError):  # it is gone, which the next read tells
-        while len(rest) < wanted and descriptors.await_readable(sock, timeout_ms=patience_ms):
-            piece = sock.recv(wanted - len(rest), socket.MSG_DONTWAIT)
-            if not piece:
-                break
-            rest += piece
-    return rest
 
 
 def transfer_limit(counters: BrokerCounters, lacks_bytes: int) -> int:

@@ -443,15 +443,13 @@ def open_role(
     slot: int,
     sock: socket.socket,
     peer: tuple[str, int],
-    report: bytes,
+    reports: bytes,
     is_told: bool = True,
-    waited_ms: int = 0,
 ) -> Sender:
-    """The sender of one slave that has sent its first report, reading already. `is_told`: the log says why it ends;
-    `waited_ms`: since its first report."""
+    """The sender of a slave that sent `reports` first, reading already. `is_told`: the log says why it ends."""
     now_ms, greeting = monotonic_ms(), greeting_of(config, counters, os.urandom(NONCE_BYTES))
     sender = sender_of(config, counters, slot, now_ms, is_told=is_told)
     sender.attach(sock, peer, now_ms)
-    sender.meet(report + replica_words.more_reports(sock, waited_ms), greeting, now_ms)
+    sender.meet(reports, greeting, now_ms)
     sender.start_reading()
     return sender

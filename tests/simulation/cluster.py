@@ -130,7 +130,7 @@ class Cluster:
             done(link)
         elif target.is_off or max(node.cut_off_until_ms, target.cut_off_until_ms) > now_ms:
             self.world.after(CONNECT_TIMEOUT_MS, lambda: done(CloseReason.CONNECT_TIMEOUT))
-        elif target.master is None:
+        elif target.master is None or not target.master.listening.is_there:
             done(CloseReason.NO_LISTENER)
         else:
             link = self.call(target.master, node.host)
@@ -142,5 +142,5 @@ class Cluster:
         self._ports += 1
         link = Connection(self.world, self.weather, host, self._ports)
         self.links = [*[one for one in self.links if not one.to_caller.is_ended][-50:], link]
-        master.accept(link)
+        master.listening.bring(link)
         return link

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 
 from engine.protocol.ha.wire import REPORT
 from engine.shared_memory.addresses import PORT_BITS
+from engine.shared_memory.cursors import HA_CONNECTIONS_MAX
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.limits import LOOPBACK, SIEGE_LINKS_MAX, STRANGERS_FROM
 from tests.simulation.network import Connection
@@ -156,15 +157,24 @@ class Faults:
     def stop_master(self) -> None:
         """None of its processes does anything for a while."""
         if (master := self.cluster.leader.master) is not None:
-            until_ms = self.world.now_ms + self.world.rng.choice((1000, 10_000, 40_000))
-            for actor in (master, master.group_transfer, master.writing, master.flushing, *master.sendings):
-                actor.stopped_until_ms = until_ms
+            master.stop(self.world.now_ms + self.world.rng.choice((1000, 10_000, 40_000)))
 
     def kill_sender(self) -> None:
         """Its connection ends with it, and it cannot say why."""
         master = self.cluster.leader.master
         if master is not None and (sendings := [one for one in master.sendings if not one.is_gone]):
             self.world.rng.choice(sendings).killed()
+
+    def kill_listener(self) -> None:
+        """Its senders die with it, and who waits is hung up on; the next one has all slots to give."""
+        if (master := self.cluster.leader.master) is not None:
+            master.listening.kill()
+
+    def lack_room(self) -> None:
+        """Some call while its host has no descriptor for another connection, and no process for another sender."""
+        if (master := self.cluster.leader.master) is not None:
+            master.listening.lack_room(self.world.rng.choice((50, 3000)))
+            self.strangers()
 
     def kill_writer(self) -> None:
         """The next one goes on with what the rings hold, whatever was copied and not published."""
@@ -178,10 +188,10 @@ class Faults:
             self._back(node)
 
     def expire(self) -> None:
-        """The master's first segments are deleted."""
+        """The master's first segments, which are on its disk, are deleted."""
         leader = self.cluster.leader
         segment = self.cluster.settings.segment_bytes
-        last = leader.log.end - leader.log.end % segment
+        last = leader.log.flushed - leader.log.flushed % segment
         if leader.master is not None and leader.log.start < last:
             leader.log.expire(self.world.rng.randrange(leader.log.start, last + 1, segment))
 
@@ -205,7 +215,7 @@ class Faults:
     def siege(self) -> None:
         """Ever new strangers want slots, and hold them, until the end."""
         if self.cluster.leader.master is not None and len(self.cluster.links) < SIEGE_LINKS_MAX:
-            for n in range(4):
+            for n in range(HA_CONNECTIONS_MAX):
                 link = self.cluster.call(self.cluster.leader.master, STRANGERS_FROM + n)
                 Stranger(self.cluster, link, stays=True)
         self.world.after(1500, self.siege)
@@ -290,8 +300,12 @@ class Stranger(Actor):
             if not self._was_served():
                 positions += [end, max(end - 1, 0), rng.randint(0, max(end, 1))]
             self._begins_with = rng.choice(positions)
-            self._link.to_listener.inbox += REPORT.pack(self._begins_with)
-            leader.master.wake() if leader.master is not None else None
+            said = REPORT.pack(self._begins_with)
+            if self.world.chance(0.1):  # and no more, ever
+                self._link.to_listener.send(said[: rng.randint(1, 7)])
+                return
+            self._link.to_listener.inbox += said
+            leader.master.listening.wake() if leader.master is not None else None
         self.wake(rng.choice((1, 100, 4000, 15_000)))
 
     def _was_served(self) -> bool:
@@ -310,6 +324,7 @@ SAFE = (
     "reset", "half_open", "hold", "cut_off", "kill_slave", "restart_receiver", "stop_slave", "power_off_slave",
     "another_disk_slave", "kill_master", "stop_master", "kill_sender", "power_off_master_flushed", "strangers",
     "rogue_master", "break_in_head", "another_disk_while_waited_for", "kill_writer",
+    "kill_listener", "lack_room",
 )  # fmt: skip
 WITH_RETENTION = (*SAFE, "expire")
 PARTING = ("power_off_master", "another_disk_master", "promote")

@@ -1,6 +1,6 @@
 """The sizes of the simulated world, small, so that everything fills up within a minute."""
 
-SLOTS, RING_BYTES = 5, 64 * 1024
+RING_BYTES = 64 * 1024
 CALLERS_MAX = 12
 SIEGE_LINKS_MAX = 40
 STORM_MS, CALM_MS, CALM_STEP_MS = 60_000, 240_000, 5000

@@ -1,35 +1,20 @@
-"""A master in virtual time: its listener is not real, its other processes are.
-
-It does what engine/replication/ha_listener.py does, nothing else.
-"""
+"""A master in virtual time: the broker that its processes, all of them real, are of; and its producer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.producer.pipeline import NS_PER_MS, Busy
-from engine.protocol.ha.callers import CallerLimits, Callers
-from engine.protocol.ha.connection import is_of_a_slave
 from engine.protocol.ha.policy import put_policy
-from engine.protocol.ha.wire import REPORT, CloseReason
 from engine.replication import group_transfer
-from engine.replication.ha_senders import SenderProcess
 from engine.settings import replication
 from engine.shared_memory import live_settings
-from engine.shared_memory.cursors import HaSlotState
 from ipc import waiting
 from store.put.draft import Draft
 from tests.simulation.flusher import Flushing
-from tests.simulation.limits import (
-    CALLERS_MAX,
-    FLUSH_TIMEOUT_MS,
-    HEARTBEAT_MS,
-    HOUSEKEEPING_MS,
-    SLAVE_TIMEOUT_MS,
-    SLOTS,
-)
+from tests.simulation.limits import FLUSH_TIMEOUT_MS, SLAVE_TIMEOUT_MS
+from tests.simulation.listener import Listening
 from tests.simulation.logs import TOPIC, History, Log, Put, record_of
-from tests.simulation.network import Connection
 from tests.simulation.sender import Sending
 from tests.simulation.settings import Settings
 from tests.simulation.world import Actor, World
@@ -38,21 +23,12 @@ from tests.simulation.writer import QUEUE, Writing
 if TYPE_CHECKING:
     from tests.simulation.referee import Referee
 
-LOOK_MS = 100
 
-
-class Served(NamedTuple):
-    """A sender, and what its listener sees of it."""
-
-    sending: Sending
-    process: SenderProcess
-
-
-class Master(Actor):
-    """A broker that is a master, from its start to its end. Its turn is the listener's."""
+class Master:
+    """A broker that is a master, from its start to its end."""
 
     def __init__(self, world: World, referee: Referee, settings: Settings, log: Log, history: History) -> None:
-        super().__init__(world)
+        self.world, self.is_gone, self.stopped_until_ms = world, False, 0
         self.referee, self.settings, self.log, self.history = referee, settings, log, history
         self.config, self.words, counters = settings.of_master(log.root), log.words, log.counters
         self.policy = put_policy(replication.of_config(self.config))
@@ -63,35 +39,32 @@ class Master(Actor):
             *(counters.confirm_offsets[count].index for count in counts),
         ]
         self._bell = counters.ack_bell.index
-        self.served: list[Served] = []
         self.puts: list[Put] = []  # in the log, and not answered
-        self._callers = Callers(CallerLimits(CALLERS_MAX, HEARTBEAT_MS, HOUSEKEEPING_MS))
-        self._accepted: dict[int, Connection] = {}
-        self._numbers = 0
         self.group_transfer = GroupTransfer(self)
         self._seen_bell, self._seen_confirms = 0, self.confirms()
         self.flushing = Flushing(world, log, self.config, self.answer)
         waiting.note(counters.segment_request_offset, log.end)  # an empty master's log begins at once
         history.queue_offset = log.queue_offsets.get(QUEUE, 0)
         self.writing = Writing(self)
+        self.listening = Listening(self)
 
     def close(self, *, silently: bool) -> None:
         """The broker is gone: killed (its peers are told), or without power (they are not)."""
         self.is_gone = self.group_transfer.is_gone = True
-        if silently:
-            for link in [*self._accepted.values(), *(sending.link for sending in self.sendings)]:
-                link.die()
-        for link in self._accepted.values():
-            link.to_caller.end()
-        for sending in self.sendings:
-            sending.close()
+        self.listening.close(silently=silently)
         self.writing.close()
         self.flushing.close()
 
     @property
     def sendings(self) -> list[Sending]:
-        """The senders that there are."""
-        return [one.sending for one in self.served]
+        """The senders that there are, and those that have ended and were not reaped."""
+        return self.listening.sendings
+
+    def stop(self, until_ms: int) -> None:
+        """None of its processes does anything for a while."""
+        self.stopped_until_ms = until_ms
+        for actor in (self.listening, self.group_transfer, self.writing, self.flushing, *self.sendings):
+            actor.stopped_until_ms = until_ms
 
     # the counters
 
@@ -118,89 +91,6 @@ class Master(Actor):
         if confirms != self._seen_confirms:
             self._seen_confirms = confirms
             self.world.after(0, self.answer)
-
-    # the listener
-
-    @property
-    def callers(self) -> int:
-        """How many wait for a slot, or have not said anything yet."""
-        return len(self._accepted)
-
-    def accept(self, link: Connection) -> None:
-        """A connection came."""
-        self._numbers += 1
-        self._accepted[self._numbers] = link
-        link.to_listener.reader = self
-        leaves = self._callers.arrived(self._numbers, link.host, self.world.now_ms)
-        if leaves is not None:
-            self._forget(leaves, hangs_up=True)
-        self.wake()
-
-    def turn(self) -> None:
-        """Hear callers, see who is overdue, give slots."""
-        now_ms = self.world.now_ms
-        for number in list(self._accepted):
-            self._hear_caller(number)
-        for _sending, process in self.served:
-            words = self.log.counters.ha[process.slot]
-            acknowledged, is_served = words.slave_ack_offset.read(), words.state.read() == HaSlotState.TRANSFER
-            is_owing = words.next_transfer_offset.read() > acknowledged or not is_served
-            process.look(words.last_read_ms.read(), acknowledged, is_owing, now_ms)
-        for caller in self._callers.overdue(now_ms):
-            self._forget(caller.number, hangs_up=True)
-        self._serve()
-        if self._accepted:
-            self.wake(LOOK_MS)
-
-    def _hear_caller(self, number: int) -> None:
-        link, callers = self._accepted[number], self._callers
-        pipe = link.to_listener
-        if pipe.is_ended:
-            self._forget(number, hangs_up=True)
-            return
-        missing = callers.missing(number)
-        data = pipe.take(missing) if missing else b""
-        if data and callers.heard(number, data, self.world.now_ms):
-            (offset,) = REPORT.unpack(callers.report_of(number))
-            if not is_of_a_slave(offset, self.log.end):
-                self._forget(number, hangs_up=True)
-
-    def _forget(self, number: int, *, hangs_up: bool) -> Connection:
-        self._callers.left(number)
-        link = self._accepted.pop(number)
-        if hangs_up:
-            link.to_caller.end()
-        return link
-
-    def _serve(self) -> None:
-        while self._callers.is_waited_for:
-            holders = [process.as_holder() for _sending, process in self.served]
-            caller = self._callers.next(holders, self.world.now_ms)
-            if caller is None:
-                return
-            taken = {process.slot: sending for sending, process in self.served}
-            slot = next((slot for slot in range(SLOTS) if slot not in taken), None)
-            if slot is None:
-                victim = self._callers.gives_up(caller, holders, self.world.now_ms)
-                if victim is not None and not taken[victim.slot].is_gone:
-                    taken[victim.slot].killed(CloseReason.GAVE_WAY)
-                return
-            self._callers.begun(caller.crowd, self.world.now_ms)
-            words, now_ms = self.log.counters.ha[slot], self.world.now_ms
-            heard, acknowledged, crowd = words.last_read_ms.read(), words.slave_ack_offset.read(), str(caller.crowd)
-            process = SenderProcess(slot, 0, 0, crowd, now_ms, heard, now_ms, acknowledged, now_ms)
-            sending = Sending(self, slot, self._forget(caller.number, hangs_up=False), caller.report)
-            self.served.append(Served(sending, process))
-
-    def ended(self, sending: Sending, reason: CloseReason) -> None:
-        """A sender is over: its slot is free."""
-        self.world.tell(f"master: connection of {sending.link.host}:{sending.link.port} ended: {reason.name}")
-        self.served = [one for one in self.served if one.sending is not sending]
-        waiting.publish(sending.words.state, HaSlotState.FREE)
-        waiting.ring(self.log.counters.ack_bell)
-        self.follow()
-        if self._accepted:
-            self.wake()
 
     # puts
 

@@ -19,6 +19,7 @@ from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
 from tests.simulation import plain
 
 HA, FLUSHER, WRITER = "engine/protocol/ha/", "engine/keeping/flusher.py", "engine/writer/writer.py"
+LISTENER, SENDERS = "engine/replication/ha_listener.py", "engine/replication/ha_senders.py"
 SEEDS_MAX = 400
 
 
@@ -324,8 +325,8 @@ MUTANTS = [
             "strangers keep their slots",
         ),
         (
-            "        return len(self.report) == REPORT_BYTES",
-            "        return len(self.report) >= 1",
+            "        return len(self.reports) >= REPORT_BYTES",
+            "        return len(self.reports) >= 1",
             "a byte is a report",
         ),
         ("        self._waiting.pop(number, None)\n", "", "who has left waits still"),
@@ -334,6 +335,69 @@ MUTANTS = [
             "        return None",
             "nobody is served",
         ),
+    ),
+    *_of(
+        "listener",
+        LISTENER,
+        (
+            "slot = next((n for n in range(HA_CONNECTIONS_MAX) if n not in self._senders), None)",
+            "slot = 0 if len(self._senders) < HA_CONNECTIONS_MAX else None",
+            "a slot is given twice",
+        ),
+        (
+            "in self._senders.values() if not process.gives_way]",
+            "in self._senders.values()]",
+            "who gives way holds a slot still",
+        ),
+        ("        process.gives_way = True\n", "", "who gives way is forgotten"),
+        (
+            "        waiting.publish(self._counters.ha[process.slot].state, HaSlotState.FREE)"
+            "  # a killed sender could not\n",
+            "",
+            "a killed sender keeps its slot",
+        ),
+        (
+            "            waiting.publish(words.state, HaSlotState.FREE)\n",
+            "",
+            "senders of a killed listener keep their slots",
+        ),
+        (
+            "            self._poll.register(self._listening, select.EPOLLIN)\n",
+            "",
+            "what lacked room once accepts no more",
+        ),
+        (
+            "            self._forget(fd)\n            return\n        try:",
+            "            return\n        try:",
+            "who has gone keeps its place",
+        ),
+        ("        for caller in self._callers.overdue(now_ms):", "        for caller in []:", "who is silent stays"),
+        (
+            "            if (state := words.state.read()) == HaSlotState.FREE:",
+            "            if (state := words.state.read()) < 0:",
+            "the slave before proves the next one",
+        ),
+        ("        waiting.ring(self._counters.ack_bell)\n", "", "nobody is told that a sender is gone"),
+        (
+            "        self._forget(caller.number)\n        return True",
+            "        return True",
+            "who has a sender waits still",
+        ),
+        (
+            "            self._look_at_ms = now_ms + LOOK_MS\n            self._look(now_ms)\n",
+            "",
+            "nobody looks at the clock",
+        ),
+    ),
+    *_of(
+        "listener",
+        SENDERS,
+        (
+            "acknowledged != self.acknowledged or not is_owing:",
+            "acknowledged != self.acknowledged:",
+            "who owes nothing is overdue",
+        ),
+        ("        if heard != self.heard:", "        if False:", "nobody is heard"),
     ),
     *_of(
         "disk",

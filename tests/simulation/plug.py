@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from tests.simulation.network import Pipe
+from tests.simulation.network import Connection
 from tests.simulation.world import Actor
 
 SHELL_BUFFER_BYTES = 4096  # what a shell may send that the network has no room for; the system doubles it
@@ -14,13 +14,33 @@ OWN_BUFFER_BYTES = 128 * 1024
 class Plug:
     """A pair of sockets. All is done in the turns of its actor, nothing ever waits, so a seed is always one play."""
 
-    def __init__(self, reads: Pipe, writes: Pipe, actor: Actor) -> None:
-        self._reads, self._writes = reads, writes
+    def __init__(self, link: Connection, actor: Actor, *, is_callers: bool = False) -> None:
+        """`is_callers`: the shell is the side that called."""
+        self.link = link
+        self._reads, self._writes = (link.to_caller, link.to_listener)[:: 1 if is_callers else -1]
         self.socket, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         for end, size in ((self.socket, SHELL_BUFFER_BYTES), (self._own, OWN_BUFFER_BYTES)):
             end.setblocking(False)
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
-        reads.reader = writes.writer = actor
+        self.follow(actor)
+
+    def follow(self, actor: Actor) -> None:
+        """Let the network wake this actor from now on."""
+        self._reads.reader = self._writes.writer = actor
+
+    def inherit(self) -> None:
+        """Have the shell's end in a child, whose parent closes its own."""
+        self.socket = self.socket.dup()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the shell has closed its end."""
+        return self.socket.fileno() < 0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something that the shell was not given yet."""
+        return bool(self._reads.inbox)
 
     def deliver(self, size: int | None = None, *, whole: bool = False) -> None:
         """Let the shell find what has come, or a part of it; behind the last of it the end."""

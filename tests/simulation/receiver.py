@@ -144,7 +144,7 @@ class Slave(Actor):
     def begin(self, link: Connection) -> socket.socket:
         """Return the receiver's socket of a connection that the network gave."""
         self.link = link
-        self._plug = Plug(link.to_caller, link.to_listener, self)
+        self._plug = Plug(link, self, is_callers=True)
         return self._plug.socket
 
     def turn(self) -> None:

@@ -150,11 +150,11 @@ class Referee:
         return ", ".join(parts)
 
     def _look_at_master(self, master: Master) -> None:
-        seen = master.log.end, master.callers, *master.confirms()
+        seen = master.log.end, master.listening.callers, *master.confirms()
         if self._seen_masters.get(master) != seen:
             self._look_at_confirmed(master)
             self._seen_masters[master] = seen
-        for sender in master.sendings:
+        for sender in [one for one in master.sendings if one.has_begun]:
             state = sender.connection.words.tobytes(), sender.published()
             if self._seen_senders.get(sender) != state:
                 self._seen_senders[sender] = state
@@ -168,8 +168,8 @@ class Referee:
         if max(confirms) > master.log.end:
             raise Broken("confirm_offset is within the log", f"{confirms}, the log ends at {master.log.end}")
         self._seen_confirm[master] = confirms
-        if master.callers > CALLERS_MAX:
-            raise Broken("tables are bounded", f"{master.callers} callers wait")
+        if master.listening.callers > CALLERS_MAX:
+            raise Broken("tables are bounded", f"{master.listening.callers} callers wait")
 
     def _look_at_sender(self, sender: Sending) -> None:
         connection = sender.connection

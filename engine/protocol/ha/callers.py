@@ -17,6 +17,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from engine.protocol.ha.hello import REPEATED
 from engine.protocol.ha.wire import REPORT_BYTES
 
 # Of a crowd that is too large goes neither who has just come, and may speak the next moment, nor who has waited long.
@@ -51,12 +52,12 @@ class Caller:
     number: int
     crowd: Hashable
     since_ms: int  # silent, or once `report` is whole: waiting
-    report: bytes = b""
+    reports: bytes = b""  # the first one; and what came with it, as all that a Slipstream slave repeats
 
     @property
     def has_reported(self) -> bool:
         """Whether its first report is whole."""
-        return len(self.report) == REPORT_BYTES
+        return len(self.reports) >= REPORT_BYTES
 
 
 class Holder(NamedTuple):
@@ -113,22 +114,27 @@ class Callers:
         return silent[-NEWCOMERS - 1].number
 
     def heard(self, number: int, data: bytes, now_ms: int) -> bool:
-        """A part of the first report came, no more than was missing of it; whether it is whole now."""
+        """A part of the first reports came, no more than was missing of them; whether the first one is whole now."""
         caller = self._callers[number]
-        caller.report += data
-        assert len(caller.report) <= REPORT_BYTES
+        caller.reports += data
+        assert len(caller.reports) <= REPEATED * REPORT_BYTES
         if caller.has_reported:
             caller.since_ms = now_ms
             self._waiting[number] = caller
         return caller.has_reported
 
     def missing(self, number: int) -> int:
-        """Return how many bytes of its first report have not come yet."""
-        return REPORT_BYTES - len(self._callers[number].report)
+        """Return how many bytes may be read of a caller, 0 once its first report is whole.
+
+        A RocketMQ slave repeats its report while it waits; what it says then is not read here, or it would be taken for
+        a Slipstream slave, which repeats it at once.
+        """
+        caller = self._callers[number]
+        return 0 if caller.has_reported else REPEATED * REPORT_BYTES - len(caller.reports)
 
     def report_of(self, number: int) -> bytes:
         """Return the first report of a caller, as far as it has arrived."""
-        return self._callers[number].report
+        return self._callers[number].reports[:REPORT_BYTES]
 
     def left(self, number: int) -> Caller:
         """A caller has gone, or has its slot."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +11,8 @@ import pytest
 
 from engine.protocol.ha.hello import CONTROL_OFFSET, Identity, first_report
 from engine.protocol.ha.wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT_BYTES, CloseReason
-from engine.replication import replica_words
-from engine.replication.replica_words import PROMPT_MS
 from engine.shared_memory.cursors import IdentityState
 from ipc import waiting
-from ipc.descriptors import await_readable
 from store.epochs import Epoch
 from store.notes import epochs
 from tests.harness.ha_node import Node, wait_for, wait_until
@@ -176,27 +172,3 @@ def test_a_slave_that_cannot_report_its_disk_is_never_waited_for(tmp_path: Path)
             wait_for(master.counters.ha[0].slave_ack_offset, 100)
             wait_until(master.counters.in_sync_slaves, lambda count: count == 1)
             assert (master.counters.ha[0].held_offset.read(), master.counters.confirm_offset.read()) == (0, 0)
-
-
-def test_a_slave_that_repeats_its_report_while_it_waits_is_not_taken_for_slipstream() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        slave = socket.create_connection(listening.getsockname())
-        accepted, _ = listening.accept()
-    with slave, accepted:
-        slave.sendall(first_report(7)[REPORT_BYTES:])  # its first one is read already
-        assert await_readable(accepted, timeout_ms=120_000)
-        assert replica_words.more_reports(accepted, PROMPT_MS + 1) == b""
-        assert replica_words.more_reports(accepted, 0) == first_report(7)[REPORT_BYTES:]
-        assert replica_words.more_reports(accepted, 0) == b"", "and nobody is waited for"
-
-
-def test_through_a_relay_the_rest_of_the_packet_may_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_words, "RELAY_PATIENCE_MS", 120_000)
-    near, far = socket.socketpair()
-    with near, far:
-        rest = first_report(7)[REPORT_BYTES:]
-        near.sendall(rest[:5])
-        later = threading.Timer(0.05, near.sendall, (rest[5:],))
-        later.start()
-        assert replica_words.more_reports(far, 0) == rest
-        later.join()

@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 
 from engine.protocol.ha.callers import BEGUN_AT_ONCE, NEWCOMERS, CallerLimits, Callers, Holder
+from engine.protocol.ha.hello import first_report, is_of_ours
 from engine.protocol.ha.wire import REPORT
 
 LIMITS = CallerLimits(callers_max=256, send_heartbeat_interval_ms=5000, housekeeping_interval_ms=20_000)
@@ -69,6 +70,20 @@ def test_a_caller_that_reports_gets_a_slot_and_a_silent_one_does_not() -> None:
     assert silent in door.inside
     door.turn(20_001)
     assert silent not in door.inside
+
+
+def test_what_comes_with_the_first_report_is_read_with_it_and_nothing_later() -> None:
+    """A Slipstream slave is told by it from one of RocketMQ, which says it again while it waits for its slot."""
+    door = Door()
+    ours, other = door.come(HONEST, 0), door.come(STRANGER, 0)
+    assert door.callers.missing(ours) == door.callers.missing(other) == len(first_report(7))
+    assert door.callers.heard(ours, first_report(7), 10)
+    assert not door.callers.heard(other, REPORT.pack(7)[:3], 10)
+    assert door.callers.heard(other, REPORT.pack(7)[3:], 10)
+    assert door.callers.missing(ours) == door.callers.missing(other) == 0
+    assert door.callers.report_of(ours) == door.callers.report_of(other) == REPORT.pack(7)
+    assert is_of_ours(door.callers.left(ours).reports)
+    assert not is_of_ours(door.callers.left(other).reports)
 
 
 @pytest.mark.parametrize("crowd", [STRANGER, HONEST], ids=["of another address", "of the same address"])
