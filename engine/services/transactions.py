@@ -20,10 +20,10 @@ from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.services import transactions
 from engine.protocol.services.transactions import (
+    CheckLimits,
     Commit,
     GiveUp,
     IsDecided,
-    Limits,
     Passed,
     Pause,
     PutBack,
@@ -146,7 +146,7 @@ class Transactions:
     def _begin_round(self) -> None:
         config, words = self._config, self._words
         hours = self._counters.file_reserved_hours.read()
-        limits = Limits(config.transaction_timeout_ms, config.transaction_check_max, hours)
+        limits = CheckLimits(config.transaction_timeout_ms, config.transaction_check_max, hours)
         half, op = words.half_offset.read(), words.op_offset.read()
         self._round = transactions.check_round(half, op, limits, wall_ms, self._passed, self._queues.halves_end())
         self._reply = None

@@ -23,12 +23,12 @@ from engine.front.pulls.log_view import LogView, Queue
 from engine.front.pulls.pull_words import HeadValues, PullBlock, forms_of
 from engine.front.pulls.resets import Resets
 from engine.front.pulls.waiting_pulls import HeldPulls, NotifiedPull
-from engine.protocol.pulling.checks import Broker, Checks, Pull, PullRefused
+from engine.protocol.pulling.checks import Checks, Pull, PullRefused
 from engine.protocol.pulling.decision import (
     CODES,
     Catch,
+    PullBroker,
     QueueExtent,
-    Role,
     Status,
     answer_fields,
     head_in_json,
@@ -117,9 +117,11 @@ class Pulls(Answerer):
         super().__init__(config.compat)
         self._context, self._counters, self._words = context, counters, context.words
         rules, is_slave = self.line.pull, config.broker_role is BrokerRole.SLAVE
-        self._role = Role(is_slave, config.slave_read_enable, config.offset_check_in_slave)
+        self._broker = PullBroker(
+            self.line, config.broker_ip1, is_slave, config.slave_read_enable, config.offset_check_in_slave
+        )
         self._checks = Checks(
-            Broker(self.line, config.broker_ip1, is_slave, config.slave_read_enable),
+            self._broker,
             tables.topics,
             tables.groups,
             tables.subscriptions,
@@ -127,7 +129,7 @@ class Pulls(Answerer):
         )
         self._resets = Resets(tables.resets, context.relay)
         self._commits = rules.slaves_commit or not is_slave
-        self._view = LogView(config, counters, corrects=self._role.corrects)
+        self._view = LogView(config, counters, corrects=self._broker.corrects)
         self._held = HeldPulls(context, self._view, forms_of(self._marked_head), self, self._commits)
         self.compiled = self._held.compiled
         self._longest_ns = self._words.pull_longest_ms.read() * NS_PER_MS  # of the front before us, too
@@ -290,7 +292,7 @@ class Pulls(Answerer):
         began_ns = monotonic_ns()
         caught, ranges = reset or self._view.catch(queue, header.queue_offset, header.max_messages, pull.tags)
         self._note_longest(began_ns)
-        said = verdict(caught, header.queue_offset, self._role, pull.group)
+        said = verdict(caught, header.queue_offset, self._broker, pull.group)
         if said.is_moved and self.line.pull.moved_events:
             where = header.group, header.topic, header.queue_id
             self._context.moved.append(MovedOffset(*where, header.queue_offset, caught.next_offset))
@@ -345,7 +347,7 @@ class Pulls(Answerer):
             return
         nothing = QueueExtent(0, 0)
         near, far = (
-            verdict(Catch(Status.FOUND, 0, nothing, is_behind=is_behind), 0, self._role, pull.group).suggested_broker
+            verdict(Catch(Status.FOUND, 0, nothing, is_behind=is_behind), 0, self._broker, pull.group).suggested_broker
             for is_behind in (False, True)
         )
         flags = pull.group.get("groupSysFlag", 0), pull.topic.get("topicSysFlag", 0)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from engine.protocol.pulling.decision import PullBroker
 from engine.protocol.pulling.header import PullFlag, PullHeader
 from engine.protocol.pulling.subscription import (
     TagFilter,
@@ -19,7 +20,6 @@ from engine.protocol.pulling.subscription import (
 )
 from engine.protocol.remoting.answers import Refused
 from engine.protocol.remoting.codes import ResponseCode
-from store.compat import Line
 from store.message.host import Host
 
 Json = dict[str, Any]
@@ -56,21 +56,12 @@ class Pull(NamedTuple):
     tags: TagFilter
 
 
-class Broker(NamedTuple):
-    """The broker that is asked, as its settings say."""
-
-    line: Line
-    address: str  # brokerIP1
-    is_slave: bool
-    slave_read_enable: bool
-
-
 class Checks:
     """Decides by the tables of a front, which change under it: TopicConfig, SubscriptionGroupConfig, subscriptions."""
 
     def __init__(
         self,
-        broker: Broker,
+        broker: PullBroker,
         topics: Mapping[str, Json],
         groups: Mapping[str, Json],
         subscriptions: Mapping[str, Json],

@@ -14,7 +14,7 @@ from engine.protocol.pulling.select_kernel import Taken
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import LENGTH_BYTES, RESPONSE_FLAG
 from ipc.arrays import Words
-from store.compat import PullRules
+from store.compat import Line, PullRules
 
 SCAN_BYTES = 16_000  # maxFilterMessageSize
 MASTER_ID = 0
@@ -72,9 +72,11 @@ class Catch(NamedTuple):
         return self._replace(status=Status.MESSAGE_WAS_REMOVING, messages=0, bytes=0)
 
 
-class Role(NamedTuple):
-    """Role and settings of the broker that answers."""
+class PullBroker(NamedTuple):
+    """The broker that answers pulls, as its settings say."""
 
+    line: Line
+    address: str  # brokerIP1
     is_slave: bool
     slave_read_enable: bool
     offset_check_in_slave: bool
@@ -134,15 +136,15 @@ class Verdict(NamedTuple):
     is_moved: bool = False  # the offset was corrected
 
 
-def verdict(catch: Catch, offset: int, role: Role, group: dict[str, Any]) -> Verdict:
+def verdict(catch: Catch, offset: int, broker: PullBroker, group: dict[str, Any]) -> Verdict:
     """Return the answer's code and the broker to ask next."""
     code = _code_of(catch, offset)
     suggested = MASTER_ID
-    if role.slave_read_enable:
+    if broker.slave_read_enable:
         suggested = int(group["whichBrokerWhenConsumeSlowly" if catch.is_behind else "brokerId"])
     if code != ResponseCode.PULL_OFFSET_MOVED:
         return Verdict(code, suggested)
-    if role.corrects:
+    if broker.corrects:
         return Verdict(code, suggested, is_moved=True)
     return Verdict(ResponseCode.PULL_RETRY_IMMEDIATELY, int(group["brokerId"]))
 

@@ -123,7 +123,7 @@ Wanted = ReadOps | ReadHalf | IsDecided | PutBack | GiveUp | Pause | Commit
 Round = Generator[Wanted, Any, None]
 
 
-class Limits(NamedTuple):
+class CheckLimits(NamedTuple):
     """Limits from transactionTimeOut, transactionCheckMax and fileReservedTime."""
 
     timeout_ms: int
@@ -208,7 +208,13 @@ class _Check:
     """State of one round over the half queue."""
 
     def __init__(
-        self, half_offset: int, op_offset: int, limits: Limits, clock_ms: Callable[[], int], passed: Passed, end: int
+        self,
+        half_offset: int,
+        op_offset: int,
+        limits: CheckLimits,
+        clock_ms: Callable[[], int],
+        passed: Passed,
+        end: int,
     ) -> None:
         self.end = end
         self.half_offset, self.op_offset, self.limits, self.clock_ms = half_offset, op_offset, limits, clock_ms
@@ -314,7 +320,7 @@ def _pass(check: _Check, half: Half) -> Generator[Wanted, Any, bool | None]:
 
 
 def check_round(
-    half_offset: int, op_offset: int, limits: Limits, clock_ms: Callable[[], int], passed: Passed, end: int
+    half_offset: int, op_offset: int, limits: CheckLimits, clock_ms: Callable[[], int], passed: Passed, end: int
 ) -> Round:
     """TransactionalMessageServiceImpl.check of one half queue, from these offsets on. `clock_ms` is wall time, `end`
     where the queue ends now.

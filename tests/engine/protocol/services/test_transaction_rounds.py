@@ -12,12 +12,12 @@ from engine.protocol.services.transactions import (
     HOUR_MS,
     PAUSE_MS,
     UNREADABLE,
+    CheckLimits,
     Commit,
     GiveUp,
     Half,
     HalfRead,
     IsDecided,
-    Limits,
     Op,
     Ops,
     Passed,
@@ -30,7 +30,7 @@ from engine.protocol.services.transactions import (
     java_number,
 )
 
-LIMITS = Limits(timeout_ms=6000, checks_max=3, reserved_hours=72)
+LIMITS = CheckLimits(timeout_ms=6000, checks_max=3, reserved_hours=72)
 SEEDS = range(60)
 
 
