@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.protocol.ha.hello import Facts, Identity, SlaveGreeting
+from engine.protocol.ha.hello import Identity, Introduction, SlaveGreeting
 from engine.settings.config import BrokerConfig
 from engine.shared_memory.addresses import host_and_port
 from engine.shared_memory.cursors import BrokerCounters
@@ -51,11 +51,11 @@ class HaFacts:
         self._is_required = config.ha_secret_required
         self._identity = Identity(config.broker_cluster_name, config.broker_name, config.broker_id)
 
-    def now(self) -> Facts:
+    def now(self) -> Introduction:
         """Return the facts at this moment. Raises OwnFileDamaged, OSError."""
         begin, end = self._counters.min_physical_offset.read(), self._counters.max_physical_offset.read()
         entries, met = epochs.read(self._root).entries, peers.read(self._root)
-        return Facts(self._identity, begin, end, entries, self._remoting, met)
+        return Introduction(self._identity, begin, end, entries, self._remoting, met)
 
     def secret(self) -> bytes:
         """Return the secret that `secret_of` reads."""
@@ -73,7 +73,7 @@ class HaFacts:
             return str(error)
         return "no divergence was noted" if noted is None else noted.text()
 
-    def follow(self, master: Facts) -> None:
+    def follow(self, master: Introduction) -> None:
         """Take over the master's epochs: our log is a part of its. Raises OwnFileDamaged, OSError."""
         said = (*master.peers, master.remoting)
         peers.add(self._root, (one for one in said if one not in ("", self._remoting)))

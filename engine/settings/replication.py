@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.protocol.ha.policy import HaSettings
+from engine.protocol.ha.ha_settings import HaSettings
 from engine.settings.keys import KEYS
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from engine.protocol.ha.ha_settings import HaSettings
 from engine.protocol.ha.policy import (
     HA_POLICIES,
     SYNC_MASTER,
-    HaSettings,
     PutPolicy,
     may_append,
     put_policy,

@@ -70,8 +70,8 @@ class Identity(NamedTuple):
         return int.from_bytes(hashlib.blake2b(whole, digest_size=8).digest(), "big") >> 2 | 1
 
 
-class Facts(NamedTuple):
-    """The facts that a broker says of itself and of its log."""
+class Introduction(NamedTuple):
+    """What a broker says of itself and of its log."""
 
     identity: Identity
     min_offset: int
@@ -128,18 +128,18 @@ class Welcome(NamedTuple):
 class Replica(NamedTuple):
     """A slave that has said hello."""
 
-    facts: Facts
+    facts: Introduction
     is_signed: bool
 
 
 class SlaveGreeting:
     """The slave's side of one connection's beginning."""
 
-    def __init__(self, facts: Facts, secret: bytes, nonce: bytes, *, is_required: bool = False) -> None:
+    def __init__(self, facts: Introduction, secret: bytes, nonce: bytes, *, is_required: bool = False) -> None:
         """`is_required`: nothing is taken of who has not proved that it knows the secret, nor of RocketMQ's."""
         self._facts, self._secret, self._nonce, self._is_required = facts, secret, nonce, is_required
         self._hello = b""
-        self.master: Facts | None = None
+        self.master: Introduction | None = None
         self.welcome: Welcome | None = None
 
     def take(self, message: bytes) -> bytes:
@@ -176,7 +176,7 @@ class SlaveGreeting:
             raise PeerError(CloseReason.FENCED, own.end_offset, why)
 
     def _answer(self, challenge: bytes, fields: dict[str, Any]) -> bytes:
-        self.master, own = _facts_of(fields), self._facts
+        self.master, own = _introduction_of(fields), self._facts
         if self.master.identity.cluster != own.identity.cluster:
             raise _other_cluster(own.identity, self.master.identity, own.end_offset)
         self._hello = _json(own, self._nonce)
@@ -188,7 +188,7 @@ class MasterGreeting:
 
     def __init__(
         self,
-        facts: Facts,
+        facts: Introduction,
         secret: bytes,
         nonce: bytes,
         *,
@@ -223,7 +223,7 @@ class MasterGreeting:
         return self._welcome(message[SIGNATURE_BYTES:])
 
     def _judge(self, said: bytes, hello: bytes) -> Replica:
-        facts = _facts_of(_fields(hello))
+        facts = _introduction_of(_fields(hello))
         if facts.identity.cluster != self._facts.identity.cluster:
             raise _other_cluster(self._facts.identity, facts.identity, facts.end_offset)
         is_proved = is_signed(self._secret, b"slave", self._challenge, hello, said)
@@ -267,7 +267,7 @@ def is_signed(secret: bytes, who: bytes, said_before: bytes, text: bytes, said: 
     return bool(secret) and hmac.compare_digest(signature(secret, who, said_before, text), said)
 
 
-def _json(facts: Facts, nonce: bytes) -> bytes:
+def _json(facts: Introduction, nonce: bytes) -> bytes:
     identity = facts.identity
     fields = {
         "v": 1,
@@ -294,7 +294,7 @@ def _fields(text: bytes) -> dict[str, Any]:
     return fields
 
 
-def _facts_of(fields: dict[str, Any]) -> Facts:
+def _introduction_of(fields: dict[str, Any]) -> Introduction:
     texts: list[Any] = [fields.get("cluster"), fields.get("name")]
     numbers: list[Any] = [fields.get(name) for name in ("id", "min", "end")]
     if not all(isinstance(text, str) and 0 < len(text) <= NAME_CHARACTERS_MAX for text in texts):
@@ -307,7 +307,7 @@ def _facts_of(fields: dict[str, Any]) -> Facts:
         raise _malformed(str(wrong)) from None
     broker_id, min_offset, end_offset = numbers
     peers = fields.get("peers")
-    return Facts(
+    return Introduction(
         Identity(texts[0], texts[1], broker_id),
         min_offset,
         end_offset,

@@ -17,8 +17,8 @@ from engine.protocol.ha.hello import (
     NONCE_BYTES,
     SIGNATURE_BYTES,
     UNSIGNED,
-    Facts,
     Identity,
+    Introduction,
     MasterGreeting,
     SlaveGreeting,
     first_report,
@@ -51,10 +51,10 @@ def hear(master: MasterGreeting, words: bytes) -> bytes:
 
 
 def greet(
-    master_secret: bytes, slave_secret: bytes, *, master: Facts | None = None, slave: Facts | None = None
+    master_secret: bytes, slave_secret: bytes, *, master: Introduction | None = None, slave: Introduction | None = None
 ) -> tuple[MasterGreeting, SlaveGreeting]:
-    ours = MasterGreeting(master or Facts(MASTER, 0, 500), master_secret, NONCE)
-    theirs = SlaveGreeting(slave or Facts(SLAVE, 0, 400), slave_secret, OTHER_NONCE)
+    ours = MasterGreeting(master or Introduction(MASTER, 0, 500), master_secret, NONCE)
+    theirs = SlaveGreeting(slave or Introduction(SLAVE, 0, 400), slave_secret, OTHER_NONCE)
     welcome = hear(ours, theirs.take(body_of(ours.challenge())))
     theirs.take(body_of(welcome))
     return ours, theirs
@@ -67,7 +67,7 @@ def test_a_name_is_proved_by_the_secret_of_both(master_secret: bytes, slave_secr
     ours, theirs = greet(master_secret, slave_secret)
     assert ours.replica is not None and theirs.welcome is not None
     assert (ours.replica.facts.identity, ours.replica.is_signed) == (SLAVE, is_signed)
-    assert theirs.welcome.is_signed == is_signed and theirs.master == Facts(MASTER, 0, 500)
+    assert theirs.welcome.is_signed == is_signed and theirs.master == Introduction(MASTER, 0, 500)
 
 
 @pytest.mark.parametrize("secrets", [(b"", SECRET), (SECRET, b"another secret altogether")])
@@ -78,17 +78,17 @@ def test_a_peer_with_a_secret_refuses_one_without_it(secrets: tuple[bytes, bytes
 
 
 def test_a_recorded_hello_proves_nothing_on_another_connection() -> None:
-    recorded = SlaveGreeting(Facts(SLAVE, 0, 400), SECRET, OTHER_NONCE).take(
-        body_of(MasterGreeting(Facts(MASTER, 0, 500), SECRET, NONCE).challenge())
+    recorded = SlaveGreeting(Introduction(SLAVE, 0, 400), SECRET, OTHER_NONCE).take(
+        body_of(MasterGreeting(Introduction(MASTER, 0, 500), SECRET, NONCE).challenge())
     )
     with pytest.raises(PeerError) as raised:
-        hear(MasterGreeting(Facts(MASTER, 0, 500), SECRET, OTHER_NONCE), recorded)
+        hear(MasterGreeting(Introduction(MASTER, 0, 500), SECRET, OTHER_NONCE), recorded)
     assert raised.value.reason is CloseReason.SIGNATURE
 
 
 def test_a_signature_is_of_this_hello_and_of_this_side() -> None:
-    master = MasterGreeting(Facts(MASTER, 0, 500), SECRET, NONCE)
-    words = SlaveGreeting(Facts(SLAVE, 0, 400), SECRET, OTHER_NONCE).take(body_of(master.challenge()))
+    master = MasterGreeting(Introduction(MASTER, 0, 500), SECRET, NONCE)
+    words = SlaveGreeting(Introduction(SLAVE, 0, 400), SECRET, OTHER_NONCE).take(body_of(master.challenge()))
     message = b"".join(words[at + 1 : at + REPORT_BYTES] for at in range(0, len(words), REPORT_BYTES))
     length = int.from_bytes(message[:2], "big")
     forged = message[2 : 2 + length].replace(b'"id": 1', b'"id": 2')
@@ -99,12 +99,12 @@ def test_a_signature_is_of_this_hello_and_of_this_side() -> None:
 
 def test_epochs_go_with_the_greeting_and_who_has_seen_a_newer_one_fences() -> None:
     first, second = Epoch(1, 100, "broker-a:1", 5), Epoch(2, 300, "broker-a:0", 6)
-    ours, theirs = greet(SECRET, SECRET, master=Facts(MASTER, 0, 500, (first, second)))
+    ours, theirs = greet(SECRET, SECRET, master=Introduction(MASTER, 0, 500, (first, second)))
     assert theirs.master is not None and theirs.master.epochs == (first, second)
     with pytest.raises(PeerError) as raised:
-        greet(b"", b"", master=Facts(MASTER, 0, 500), slave=Facts(SLAVE, 0, 400, (first,)))
+        greet(b"", b"", master=Introduction(MASTER, 0, 500), slave=Introduction(SLAVE, 0, 400, (first,)))
     assert raised.value.reason is CloseReason.FENCED, "the master sees it, and says so"
-    old, new = MasterGreeting(Facts(MASTER, 0, 500), SECRET, NONCE), Facts(SLAVE, 0, 400, (first,))
+    old, new = MasterGreeting(Introduction(MASTER, 0, 500), SECRET, NONCE), Introduction(SLAVE, 0, 400, (first,))
     slave = SlaveGreeting(new, SECRET, OTHER_NONCE)
     with pytest.raises(PeerError):
         hear(old, slave.take(body_of(old.challenge())))
@@ -113,14 +113,14 @@ def test_epochs_go_with_the_greeting_and_who_has_seen_a_newer_one_fences() -> No
         slave.take(UNSIGNED + b"{}")
     assert raised.value.reason is CloseReason.FENCED
     for secret, newer in ((SECRET, 2), (b"", 0)):
-        ours = MasterGreeting(Facts(MASTER, 0, 500, (first,)), secret, NONCE)
-        facts = Facts(SLAVE, 0, 400, (first, second))
+        ours = MasterGreeting(Introduction(MASTER, 0, 500, (first,)), secret, NONCE)
+        facts = Introduction(SLAVE, 0, 400, (first, second))
         with pytest.raises(PeerError) as raised:  # one that says it all the same
             hear(ours, hello_of(facts, secret, ours))
         assert (raised.value.reason, ours.newer_epoch) == (CloseReason.FENCED, newer), "proved, or only said"
 
 
-def hello_of(facts: Facts, secret: bytes, master: MasterGreeting) -> bytes:
+def hello_of(facts: Introduction, secret: bytes, master: MasterGreeting) -> bytes:
     """The hello of a slave that does not mind what its master says of epochs."""
     from engine.protocol.ha import hello
 
@@ -130,18 +130,18 @@ def hello_of(facts: Facts, secret: bytes, master: MasterGreeting) -> bytes:
 
 def test_another_cluster_is_refused_by_either_side() -> None:
     with pytest.raises(PeerError) as raised:
-        greet(b"", b"", slave=Facts(Identity("d", "broker-a", 1), 0, 0))
+        greet(b"", b"", slave=Introduction(Identity("d", "broker-a", 1), 0, 0))
     assert raised.value.reason is CloseReason.OTHER_CLUSTER
 
 
 def test_a_refusal_has_words_and_a_reason() -> None:
     error = PeerError(CloseReason.REQUEST_ABOVE_END, 7, "the master's log ends at 5")
     with pytest.raises(PeerError) as raised:
-        SlaveGreeting(Facts(SLAVE, 0, 400), b"", NONCE).take(body_of(refusal(error)))
+        SlaveGreeting(Introduction(SLAVE, 0, 400), b"", NONCE).take(body_of(refusal(error)))
     assert raised.value.reason is CloseReason.AHEAD and "ends at 5" in raised.value.detail
     unknown = bytes(SIGNATURE_BYTES) + json.dumps({"refused": "NEVER_HEARD_OF", "why": [1]}).encode()
     with pytest.raises(PeerError) as raised:
-        SlaveGreeting(Facts(SLAVE, 0, 400), b"", NONCE).take(unknown)
+        SlaveGreeting(Introduction(SLAVE, 0, 400), b"", NONCE).take(unknown)
     assert raised.value.reason is CloseReason.REFUSED
 
 
@@ -163,11 +163,11 @@ def test_nothing_that_a_stranger_says_is_more_than_refused(seed: int) -> None:
 
 
 def say_to_master(message: bytes) -> None:
-    hear(MasterGreeting(Facts(MASTER, 0, 500), b"", NONCE), words_of(message))
+    hear(MasterGreeting(Introduction(MASTER, 0, 500), b"", NONCE), words_of(message))
 
 
 def say_to_slave(message: bytes) -> None:
-    SlaveGreeting(Facts(SLAVE, 0, 1), b"", NONCE).take(message)
+    SlaveGreeting(Introduction(SLAVE, 0, 1), b"", NONCE).take(message)
 
 
 def test_only_a_report_repeated_four_times_at_once_is_a_slipstream_slaves() -> None:
@@ -177,8 +177,8 @@ def test_only_a_report_repeated_four_times_at_once_is_a_slipstream_slaves() -> N
 
 def connection_of(counts_flushed: bool) -> HaConnection:
     connection = HaConnection(LIMITS, FlowMonitor(0), 0, counts_flushed=counts_flushed)
-    greeting = MasterGreeting(Facts(MASTER, 0, 500), b"", NONCE, counts_flushed=counts_flushed)
-    slave = SlaveGreeting(Facts(SLAVE, 0, 400), b"", OTHER_NONCE)
+    greeting = MasterGreeting(Introduction(MASTER, 0, 500), b"", NONCE, counts_flushed=counts_flushed)
+    slave = SlaveGreeting(Introduction(SLAVE, 0, 400), b"", OTHER_NONCE)
     assert connection.meet(first_report(400), greeting, 0)
     challenge, connection.outgoing = connection.outgoing, b""
     connection.receive(slave.take(body_of(challenge)), 0, 0, 500)
@@ -194,8 +194,10 @@ def connection_of(counts_flushed: bool) -> HaConnection:
 
 @pytest.mark.parametrize(("counts_flushed", "puts_wait"), [(True, True), (True, False), (False, True)])
 def test_a_slave_knows_whether_puts_wait_for_its_disk(counts_flushed: bool, puts_wait: bool) -> None:
-    slave = SlaveGreeting(Facts(SLAVE, 0, 400), b"", OTHER_NONCE)
-    master = MasterGreeting(Facts(MASTER, 0, 500), b"", NONCE, counts_flushed=counts_flushed, puts_wait=puts_wait)
+    slave = SlaveGreeting(Introduction(SLAVE, 0, 400), b"", OTHER_NONCE)
+    master = MasterGreeting(
+        Introduction(MASTER, 0, 500), b"", NONCE, counts_flushed=counts_flushed, puts_wait=puts_wait
+    )
     answer = slave.take(body_of(master.challenge()))
     said = b"".join(master.hear(answer[at + 1 : at + 8]) for at in range(0, len(answer), 8))
     slave.take(body_of(said))
@@ -205,8 +207,8 @@ def test_a_slave_knows_whether_puts_wait_for_its_disk(counts_flushed: bool, puts
 def test_a_slave_that_has_not_said_who_it_is_is_not_served_for_a_sign_of_life() -> None:
     """One that waited for its slot said the same again: with frames before the welcome, that would be in its log."""
     connection = HaConnection(LIMITS, FlowMonitor(0), 0)
-    slave = SlaveGreeting(Facts(SLAVE, 0, 400), b"", OTHER_NONCE)
-    assert connection.meet(first_report(400), MasterGreeting(Facts(MASTER, 0, 500), b"", NONCE), 0)
+    slave = SlaveGreeting(Introduction(SLAVE, 0, 400), b"", OTHER_NONCE)
+    assert connection.meet(first_report(400), MasterGreeting(Introduction(MASTER, 0, 500), b"", NONCE), 0)
     challenge, connection.outgoing = connection.outgoing, b""
     connection.receive(REPORT.pack(400), 7, 0, 500)
     assert (connection.last_read_ms, connection.slave_request_offset) == (7, -1)

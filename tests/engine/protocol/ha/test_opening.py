@@ -9,7 +9,7 @@ import pytest
 
 from engine.protocol.ha.client import HaClient
 from engine.protocol.ha.client_kernel import ClientLimits
-from engine.protocol.ha.hello import REPEATED, Facts, Identity, MasterGreeting, SlaveGreeting
+from engine.protocol.ha.hello import REPEATED, Identity, Introduction, MasterGreeting, SlaveGreeting
 from engine.protocol.ha.opening import NO_TAIL, QUIET_MS, Tail
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT, REPORT_BYTES, CloseReason, PeerError
 
@@ -191,7 +191,7 @@ def test_a_heartbeat_before_bytes_says_nothing_about_what_there_is() -> None:
 
 def test_with_a_greeting_the_request_is_said_four_times() -> None:
     client = searching()
-    client.connected(0, NO_TAIL, SlaveGreeting(Facts(Identity("c", "n", 1), 0, 0), b"", bytes(16)))
+    client.connected(0, NO_TAIL, SlaveGreeting(Introduction(Identity("c", "n", 1), 0, 0), b"", bytes(16)))
     assert client.report(0) == REPORT.pack(1) * REPEATED
 
 
@@ -199,8 +199,8 @@ def test_with_a_greeting_the_request_is_said_four_times() -> None:
 def test_a_log_that_has_begun_and_lost_all_its_bytes_goes_on_where_it_begins(from_last_file: bool) -> None:
     """A power cut may leave the first segment of a slave and nothing in it; its master is elsewhere by then."""
     client = HaClient(LIMITS, SEGMENT, from_last_file=from_last_file)
-    facts = Facts(Identity("c", "n", 0), 0, 3 * SEGMENT)
-    greeting = SlaveGreeting(Facts(Identity("c", "n", 1), SEGMENT, SEGMENT), b"", bytes(16))
+    facts = Introduction(Identity("c", "n", 0), 0, 3 * SEGMENT)
+    greeting = SlaveGreeting(Introduction(Identity("c", "n", 1), SEGMENT, SEGMENT), b"", bytes(16))
     client.connected(0, Tail(SEGMENT, b""), greeting)
     assert client.report(0) == REPORT.pack(SEGMENT) * REPEATED
     greeting.take(MasterGreeting(facts, b"", bytes(16)).challenge()[FRAME_HEADER.size :])
@@ -210,9 +210,9 @@ def test_a_log_that_has_begun_and_lost_all_its_bytes_goes_on_where_it_begins(fro
 
 def test_an_empty_slave_acknowledges_no_byte_to_a_slipstream_master() -> None:
     client = searching()
-    facts = Facts(Identity("c", "n", 0), 0, 500)
+    facts = Introduction(Identity("c", "n", 0), 0, 500)
     challenge = MasterGreeting(facts, b"", bytes(16)).challenge()
-    client.connected(0, NO_TAIL, SlaveGreeting(Facts(Identity("c", "n", 1), 0, 0), b"", bytes(16)))
+    client.connected(0, NO_TAIL, SlaveGreeting(Introduction(Identity("c", "n", 1), 0, 0), b"", bytes(16)))
     assert client.report(0) == REPORT.pack(1) * REPEATED
     late_ms = 1 + 2 * client.limits.send_heartbeat_interval_ms
     assert client.report(late_ms) == REPORT.pack(1), "not yet: to RocketMQ it would say another thing"
