@@ -39,5 +39,5 @@ def keep_buffers() -> None:
 
 @cache  # a process reads many splits
 def keep_what_reading_loaded() -> None:
-    """The same of what the first split loads while it is read: with its first array pyarrow loads all of pandas."""
+    """The same of what the first split loads while it is read, most of this package among it."""
     keep_modules()

@@ -31,8 +31,9 @@ from spark_bridge.parquet_reads.conditions import condition_of
 from spark_bridge.parquet_reads.parts import SideFiles, SideRead
 from spark_bridge.plan.planner import plan_under_leases
 from spark_bridge.preferred_hosts import tickets_frame
-from spark_bridge.records.columns import BY_NAME, CREATE_TIME, IN_PLACE, INT, columns_of
+from spark_bridge.records.columns import BY_NAME, CREATE_TIME, IN_PLACE, columns_of
 from spark_bridge.records.columns import Column as RecordColumn
+from spark_bridge.records.spans import INT
 from spark_bridge.records.spark_schema import settled, spark_type
 from spark_bridge.user_errors import one_line
 from spark_bridge.worker_process import keep_what_reading_loaded

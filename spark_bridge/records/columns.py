@@ -19,7 +19,7 @@ from spark_bridge.options.value_types import TIMESTAMP, array_of, map_of
 from spark_bridge.records import hosts
 from spark_bridge.records.damage import Damage
 from spark_bridge.records.records import Records
-from spark_bridge.records.spans import spelled_out
+from spark_bridge.records.spans import BIGINT, INT, STRING, numbers, repeated, spelled_out
 from store.message.properties import KEYS, TAGS
 from store.message.record import (
     BORN_HOST_AT,
@@ -35,14 +35,14 @@ from store.message.record import (
 
 FIXED_OFFSETS = {name: int(place[1]) for name, place in (fixed_dtype(0).fields or {}).items()}
 RECONSUME_TIMES_AT = FIXED_OFFSETS["reconsume_times"]
-INT, BIGINT, STRING, BINARY = pa.int32(), pa.int64(), pa.string(), pa.binary()
+BINARY = pa.binary()
 HEADERS = array_of(pa.struct([("key", STRING), ("value", BINARY)]))
 IN_PLACE = "in place"  # or the server of another host that gave the row
 CREATE_TIME = 0  # Kafka's timestampType of a time that the producer set
 
 
 def _timestamps(milliseconds: npt.NDArray[np.int64]) -> pa.TimestampArray:
-    return pa.array(milliseconds * 1000).view(pa.timestamp("us", tz="UTC"))
+    return numbers(milliseconds * 1000, TIMESTAMP)
 
 
 def _born_host(records: Records) -> pa.DictionaryArray:
@@ -71,10 +71,6 @@ def _headers(records: Records) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(ends, mask=empty), items)
 
 
-def _constant(records: Records, value: Any, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), len(records))
-
-
 def _errors(records: Records) -> pa.StringArray:
     if not records.errors:
         return pa.nulls(len(records), pa.string())
@@ -100,11 +96,11 @@ class Column(NamedTuple):
 
 
 def _int32_column(name: str, at: int) -> Column:
-    return Column(name, INT, lambda records: pa.array(records.int32_at(at)))
+    return Column(name, INT, lambda records: numbers(records.int32_at(at), INT))
 
 
 def _int64_column(name: str, at: int) -> Column:
-    return Column(name, BIGINT, lambda records: pa.array(records.int64_at(at)))
+    return Column(name, BIGINT, lambda records: numbers(records.int64_at(at), BIGINT))
 
 
 TOPIC = Column("topic", STRING, lambda records: records.topic, encode=lambda records: records.topic_dictionary)
@@ -113,7 +109,7 @@ COLUMNS = (
     TOPIC,
     _int32_column("queueId", QUEUE_ID_AT),
     _int64_column("queueOffset", QUEUE_OFFSET_AT),
-    Column("physicalOffset", BIGINT, lambda records: pa.array(records.window.offsets(records.starts))),
+    Column("physicalOffset", BIGINT, lambda records: numbers(records.window.offsets(records.starts), BIGINT)),
     Column("msgId", STRING, _message_id),
     Column(
         "tags",
@@ -126,7 +122,7 @@ COLUMNS = (
     Column("properties", map_of(STRING), lambda records: records.properties, heavy=True),
     Column("body", BINARY, lambda records: records.body, heavy=True),
     _int32_column("flag", FLAG_AT),
-    Column("sysFlag", INT, lambda records: pa.array(records.sys_flag)),
+    Column("sysFlag", INT, lambda records: numbers(records.sys_flag, INT)),
     BORN,
     Column("bornHost", STRING, lambda records: spelled_out(_born_host(records)), encode=_born_host),
     Column(
@@ -135,9 +131,9 @@ COLUMNS = (
         lambda records: _timestamps(records.stored_ms),
     ),
     Column("storeHost", STRING, lambda records: spelled_out(_store_host(records)), encode=_store_host),
-    Column("reconsumeTimes", INT, lambda r: pa.array(r.int32_at(RECONSUME_TIMES_AT, r.hosts_shift))),
-    Column("bodyLength", INT, lambda records: pa.array(records.body_length)),
-    Column("brokerName", STRING, lambda records: _constant(records, records.window.broker_name or None, pa.string())),
+    Column("reconsumeTimes", INT, lambda r: numbers(r.int32_at(RECONSUME_TIMES_AT, r.hosts_shift), INT)),
+    Column("bodyLength", INT, lambda records: numbers(records.body_length, INT)),
+    Column("brokerName", STRING, lambda records: repeated(records.window.broker_name or None, len(records))),
 )
 KAFKA_COLUMNS = (
     Column("key", BINARY, lambda records: records.property_value(KEYS).cast(pa.binary())),
@@ -146,11 +142,11 @@ KAFKA_COLUMNS = (
     _int32_column("partition", QUEUE_ID_AT),
     _int64_column("offset", QUEUE_OFFSET_AT),
     BORN._replace(name="timestamp"),
-    Column("timestampType", INT, lambda records: _constant(records, CREATE_TIME, pa.int32())),
+    Column("timestampType", INT, lambda records: numbers(np.full(len(records), CREATE_TIME), INT)),
 )
 HEADERS_COLUMN = Column("headers", HEADERS, _headers, heavy=True)
 ERRORS = Column(ERROR_COLUMN, STRING, _errors)
-REPLICA = Column(REPLICA_COLUMN, STRING, lambda records: _constant(records, IN_PLACE, STRING))
+REPLICA = Column(REPLICA_COLUMN, STRING, lambda records: repeated(IN_PLACE, len(records)))
 READING = Column(READING_COLUMN, STRING, lambda records: pa.nulls(len(records), STRING))
 OF_THE_READ = (ERRORS, REPLICA, READING)
 BY_NAME = {column.name: column for column in (*COLUMNS, *KAFKA_COLUMNS, HEADERS_COLUMN, *OF_THE_READ)}

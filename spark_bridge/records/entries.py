@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ipc.arrays import Int32s
 from spark_bridge.records.records import Records, faults
@@ -101,6 +100,8 @@ def _are_of_the_topic(window: LogWindow, entries: QueueEntries, heads: npt.NDArr
 
 def _are_dispatched_to_the_queue(window: LogWindow, entries: QueueEntries) -> Mask:
     """Return which records name the queue, with the entry's number, among those they belong to besides their own."""
+    import pyarrow.compute as pc  # few reads ask, and it is slow to load
+
     dispatched = np.zeros(len(entries.positions), np.bool_)
     sound = np.delete(np.arange(len(dispatched)), list(faults(Records(window, entries.positions))))
     records = Records(window, entries.positions[sound])
@@ -122,6 +123,8 @@ def _are_dispatched_to_the_queue(window: LogWindow, entries: QueueEntries) -> Ma
 
 def _parts(texts: pa.StringArray) -> pa.ListArray:
     """The parts of each text as String.split has them: no empty ones at the end."""
+    import pyarrow.compute as pc
+
     return pc.split_pattern(pc.utf8_rtrim(texts, SEPARATOR), SEPARATOR)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_bridge.records.spans import dictionary_of, distinct, writable
+from spark_bridge.records.spans import dictionary_of, distinct, texts, writable
 from spark_bridge.records.window import LogWindow, Mask, Positions
 from store.message.host import V4_BYTES, V6_BYTES, unpack_host
 from store.message.span_kernel import write_hexadecimals
@@ -64,4 +64,4 @@ def _put_as_java_does(ids: npt.NDArray[np.uint8]) -> None:
 def _texts(window: LogWindow, at: Positions, lengths: Positions) -> pa.StringArray:
     view, spans = window.bytes.data, zip(at.tolist(), lengths.tolist(), strict=True)
     hosts = (unpack_host(bytes(view[one : one + count])) for one, count in spans)
-    return pa.array([f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}" for ip, port in hosts], pa.string())
+    return texts([f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}" for ip, port in hosts])

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow.lib import ArrowInvalid
 
-from spark_bridge.records.spans import copied, text, writable
+from spark_bridge.records.spans import INT, copied, numbers, text, writable
 from spark_bridge.records.window import LogWindow, Positions
 from store.message.properties import parse
 from store.message.property_kernel import PAIR_BYTES_MIN, TABLE_WORDS, Pair, find_pairs
@@ -24,7 +24,7 @@ def properties_map(window: LogWindow, at: Positions, length: Positions) -> pa.Ma
     except ArrowInvalid:  # names that Java reads as equal are to be one
         return _parsed(window, at, length)
     values = text(window, pairs[Pair.VALUE_AT, :count], pairs[Pair.VALUE_BYTES, :count])
-    return pa.MapArray.from_arrays(pa.array(ends), names, values, type=MAP_TYPE)
+    return pa.MapArray.from_arrays(numbers(ends, INT), names, values, type=MAP_TYPE)
 
 
 def _parsed(window: LogWindow, at: Positions, length: Positions) -> pa.MapArray:

@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,6 @@ from spark_bridge.records.freed_memory import keep_freed_memory
 from spark_bridge.records.head_filter import filter_of
 from spark_bridge.records.inflation import unpacked
 from spark_bridge.records.records import Records
-from spark_bridge.records.row_filter import RowFilter
 from spark_bridge.records.selection import may_have_tags, select, select_messages
 from spark_bridge.records.walk import collected, walked
 from spark_bridge.records.window import LogWindow
@@ -37,6 +37,9 @@ from store.errors import CorruptRecord, QueueEntriesRemoved, SegmentRemoved, Seg
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
 from store.queues.consume_queue import ConsumeQueue
+
+if TYPE_CHECKING:  # it stands on pyarrow.compute, which is slow to load
+    from spark_bridge.records.row_filter import RowFilter
 
 BATCH_BYTES_MAX = 4 << 20
 BATCH_ROWS_MAX = 1 << 16

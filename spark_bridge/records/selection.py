@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_bridge.options.ranges import UNLIMITED, Ranges
 from spark_bridge.records.records import Records
+from spark_bridge.records.spans import indices_of, texts
 from spark_bridge.records.window import Mask
 from spark_bridge.split.splits import Selection
 from store.message.delay import SCHEDULE_TOPIC
@@ -41,8 +41,7 @@ def select_messages(records: Records, selection: Selection) -> Records:
     if selection.stored and len(records):
         records = records.meeting(_inside_times(records, selection))
     if selection.tags is not None and len(records):
-        tags = records.property_value(TAGS)
-        records = records.meeting(_mask(pc.is_in(tags, value_set=pa.array(sorted(selection.tags), pa.string()))))
+        records = records.meeting(_are_among(records.property_value(TAGS), selection.tags))
     if selection.keys is not None and len(records):
         records = records.meeting(_carrying(records, selection.keys))
     return records
@@ -63,7 +62,7 @@ def may_have_tags(topic: str, entries: Entries, selection: Selection) -> Mask | 
 def _of_queues(records: Records, selection: Selection) -> Mask:
     """Return which records are of the selected topics and queues."""
     topics = records.topic.dictionary_encode()
-    names, codes = topics.dictionary.to_pylist(), topics.indices.to_numpy()
+    names, codes = topics.dictionary.to_pylist(), indices_of(topics)
     wanted: Mask = np.array([selection.admits(name) for name in names], np.bool_)[codes]
     for name in filter(is_lmq, selection.topics or ()):
         wanted |= in_multi_dispatch(records, name)
@@ -79,10 +78,12 @@ def _of_queues(records: Records, selection: Selection) -> Mask:
 
 def in_multi_dispatch(records: Records, name: str) -> Mask:
     """Return which records a multi-dispatch queue holds, too: the broker gave them an offset there."""
+    import pyarrow.compute as pc  # few reads ask, and it is slow to load
+
     named = pc.binary_join_element_wise("", records.property_value(MULTI_DISPATCH), "", SEPARATOR)
     mask = _mask(pc.match_substring(named, f"{SEPARATOR}{name}{SEPARATOR}"))
     if mask.any():
-        mask &= _mask(pc.is_valid(records.property_value(MULTI_QUEUE_OFFSET)))
+        mask &= _mask(records.property_value(MULTI_QUEUE_OFFSET).is_valid())
     return mask
 
 
@@ -97,7 +98,7 @@ def _inside_bounds(records: Records, selection: Selection) -> Mask:
             outside |= queue_offsets >= end
         outside &= queue_ids == queue_id
         if outside.any():
-            inside &= ~(outside & _mask(pc.equal(topics, topic)))
+            inside &= ~(outside & _are(topics, topic))
     return inside
 
 
@@ -130,7 +131,7 @@ def _inside_times(records: Records, selection: Selection) -> Mask:
         records.stored_ms,
         selection,
         lambda queue_id: records.int32_at(QUEUE_ID_AT) == queue_id,
-        lambda topic: _mask(pc.equal(records.topic, topic)),
+        lambda topic: _are(records.topic, topic),
     )
 
 
@@ -161,15 +162,30 @@ def inside_times(
 
 def _carrying(records: Records, keys: frozenset[str]) -> Mask:
     """Return True for messages with one of the keys: among those of KEYS, or the unique one."""
-    unique = records.property_value(UNIQ_KEY)
-    mask = _mask(pc.is_in(unique, value_set=pa.array(sorted(keys), pa.string())))
-    texts = pc.binary_join_element_wise("", records.property_value(KEYS), "", KEY_SEPARATOR)
+    import pyarrow.compute as pc
+
+    mask = _are_among(records.property_value(UNIQ_KEY), keys)
+    joined = pc.binary_join_element_wise("", records.property_value(KEYS), "", KEY_SEPARATOR)
     for key in keys:
-        mask |= _mask(pc.match_substring(texts, f"{KEY_SEPARATOR}{key}{KEY_SEPARATOR}"))
+        mask |= _mask(pc.match_substring(joined, f"{KEY_SEPARATOR}{key}{KEY_SEPARATOR}"))
     return mask
+
+
+def _are_among(values: pa.StringArray, wanted: frozenset[str]) -> Mask:
+    """Return which of the texts are wanted."""
+    import pyarrow.compute as pc
+
+    return _mask(pc.is_in(values, value_set=texts(sorted(wanted))))
+
+
+def _are(values: pa.StringArray, wanted: str) -> Mask:
+    """Return which of the texts are this one."""
+    import pyarrow.compute as pc
+
+    return _mask(pc.equal(values, wanted))
 
 
 def _mask(values: Any) -> Mask:
     """Return the values as a numpy array; null becomes False."""
-    mask: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
+    mask: Mask = values.fill_null(False).to_numpy(zero_copy_only=False)
     return mask

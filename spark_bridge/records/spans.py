@@ -1,8 +1,13 @@
-"""Byte ranges of a window as Arrow arrays: copied once, or views into the mapping."""
+"""Byte ranges of a window as Arrow arrays, copied once or as views into the mapping; arrays of numbers and texts.
+
+Arrays are made of their buffers: `pa.array`, `pa.scalar` and `to_numpy` look for pandas first, which takes a fifth of a
+second and 40 MB in every worker that has it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +21,35 @@ from store.message.span_kernel import copy_spans, is_all_ascii, number_spans
 
 DISTINCT_MAX = 1 << 10  # of the texts of a dictionary that is made without Arrow
 INLINE_BYTES = 12  # a view holds what is no longer than this itself
+INT, BIGINT, STRING = pa.int32(), pa.int64(), pa.string()
+
+
+def numbers(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """The numbers, without a copy where they are in one piece and as wide as the type."""
+    column = np.ascontiguousarray(values, np.int32 if kind == INT else np.int64)
+    return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
+
+
+def texts(values: Sequence[str]) -> pa.StringArray:
+    """The texts, none of them null."""
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.Array.from_buffers(STRING, len(encoded), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+
+
+def repeated(value: str | None, count: int) -> pa.StringArray:
+    """One text, or null, as many times."""
+    if value is None:
+        return pa.nulls(count, STRING)
+    text = value.encode()
+    ends = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
+    return pa.Array.from_buffers(STRING, count, [None, pa.py_buffer(ends), pa.py_buffer(text * count)])
+
+
+def indices_of(dictionary: pa.DictionaryArray) -> Int32s:
+    """Return the numbers of a dictionary array's values; those of nulls mean nothing."""
+    indices = dictionary.indices
+    return np.frombuffer(indices.buffers()[1], np.int32)[indices.offset :][: len(indices)]
 
 
 def writable(column: npt.NDArray[np.int64]) -> Words:
@@ -52,18 +86,18 @@ def encoded(window: LogWindow, at: Positions, length: Positions, is_there: Mask 
 
 def dictionary_of(numbers: Int32s, texts: pa.StringArray, is_there: Mask | None = None) -> pa.DictionaryArray:
     """The texts with these numbers; distinct bytes may be equal texts, which the dictionary has once."""
-    once = texts.dictionary_encode()
-    if len(once.dictionary) < len(texts):
-        numbers = once.indices.to_numpy()[numbers]
+    if len(set(texts.to_pylist())) < len(texts):
+        once = texts.dictionary_encode()
+        numbers, texts = indices_of(once)[numbers], once.dictionary
     bitmap = None if is_there is None else bitmap_of(is_there)
     indices = pa.Array.from_buffers(pa.int32(), len(numbers), [bitmap, pa.py_buffer(numbers)])
-    return pa.DictionaryArray.from_arrays(indices, once.dictionary)
+    return pa.DictionaryArray.from_arrays(indices, texts)
 
 
 def spelled_out(dictionary: pa.DictionaryArray) -> pa.StringArray:
     """The texts of a dictionary made here, in which none is null."""
     _, ends, data = dictionary.dictionary.buffers()
-    numbers, borders = dictionary.indices.to_numpy(), np.frombuffer(ends, np.int32).astype(np.int64)
+    numbers, borders = indices_of(dictionary), np.frombuffer(ends, np.int32).astype(np.int64)
     array = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     buffers = map(pa.py_buffer, _copied(array, borders[numbers], np.diff(borders)[numbers]))
     return pa.Array.from_buffers(pa.string(), len(numbers), [None, *buffers])

@@ -40,7 +40,7 @@ from spark_bridge.source import RocketMQSource
 source = RocketMQSource({"path": sys.argv[2]})
 reader = source.reader(source.schema())
 rows = [sum(batch.num_rows for batch in reader.read(split)) for _ in range(2) for split in reader.partitions()]
-modules = vars(sys.modules["pandas"])
+modules = vars(sys.modules["spark_bridge.records.reader"])
 
 looked_through = any(found is modules for found in gc.get_objects())
 print(rows, looked_through)
