@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.protocol.ha.policy import HaSettings
+from engine.protocol.ha.ha_settings import HaSettings
 from engine.settings import keys as config_keys
 from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, FlushDiskType, from_mapping, load
 from engine.settings.key import Key
