@@ -197,7 +197,7 @@ def _warm_pipeline(small: _Miniature) -> None:
 
 def _warm_writer(_small: _Miniature) -> None:
     """Compile what the writer does at a segment's end, and where it must refuse."""
-    none, places = np.zeros(ring.WORDS_PER_RING, np.int64), np.zeros(len(drain_kernel.Place), np.int64)
+    none, places = np.zeros(ring.WORDS_PER_RING, np.int64), np.zeros(len(drain_kernel.CommitCounter), np.int64)
     journal = np.zeros(drain_kernel.journal_bytes(1) // 8, np.int64)
     shared = drain_kernel.Shared(journal, none, none, none, places)
     source = drain_kernel.Source(np.zeros(1, np.uint8), np.zeros(ring.DESCRIPTOR_WORDS, np.int64), 0)
@@ -293,11 +293,9 @@ def _warm_recovery(small: _Miniature) -> None:
 
 def _warm_walk(small: _Miniature) -> None:
     """Compile what readers find records by: a task of Spark runs it."""
-    end, none, starts = small.dispatched, np.zeros(0, np.int64), np.zeros(1, np.int64)
+    end, starts = small.dispatched, np.zeros(1, np.int64)
     heads, parts = (np.zeros((len(columns), 1), np.int64) for columns in (walk_kernel.Head, walk_kernel.Part))
-    places, names = np.zeros((1, len(walk_kernel.Place)), np.int64), np.zeros(1, np.uint8)
-    topics = walk_kernel.Topics(int(walk_kernel.Asked.NONE), none, places, names, np.zeros(1, np.int64))
-    wanted = walk_kernel.Wanted(0, none, none, topics)
+    wanted = walk_kernel.EVERY_RECORD
     with SegmentFiles(small.config.store_path_commit_log, SEGMENT_BYTES).open(0) as segment:
         array = segment.array[:end]
         array.flags.writeable = False
@@ -305,7 +303,7 @@ def _warm_walk(small: _Miniature) -> None:
         walk_kernel.collect(array, starts, 0, 0, wanted, heads, 0)
         walk_kernel.fill_heads(array, starts, heads)
         walk_kernel.fill_parts(array, starts, heads[walk_kernel.Head.SIZE], parts)
-        walk_kernel.enter_topics(topics, 0, 0)
+        walk_kernel.enter_topics(walk_kernel.NO_TOPICS, 0, 0)
         named = walk_kernel.Named(starts, np.zeros(1, np.int32), starts, array[:1], 0)
         walk_kernel.collect_named(array, named, 0, heads, parts)
         _warm_columns(array)

@@ -109,6 +109,13 @@ class Wanted(NamedTuple):
     topics: Topics
 
 
+NO_NUMBERS = np.zeros(0, np.int64)
+NO_TOPICS = Topics(
+    int(Asked.NONE), NO_NUMBERS, np.zeros((1, len(Place)), np.int64), np.zeros(1, np.uint8), np.zeros(1, np.int64)
+)
+EVERY_RECORD = Wanted(0, NO_NUMBERS, NO_NUMBERS, NO_TOPICS)
+
+
 class Stretch(NamedTuple):
     """The records to be read: they begin in [first, end) of a segment of that size, which begins at that log offset."""
 

@@ -1,7 +1,7 @@
 """A store's commit log opened for reading: its files, and how far they may be read, with a broker or without.
 
 With a broker the end is its published cursor. Without one it is found by walking the records of the last segment that
-has any: the log tools' quick answer, in plain Python; what a broker would do about damage before that point is asked of
+has any: the log tools' quick answer. What a broker would do about damage before that point is asked of
 `store.verify.verification` or `store.recovery.recovery`.
 """
 
@@ -15,7 +15,7 @@ from store.files.directory import StoreDirectory, store_directory
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
 from store.message.record import Kind, inspect
 from store.reading.extent import readable_range, running
-from store.reading.walk import next_record, walk_segment
+from store.reading.walk import next_record, sound_records
 from store.recovery import lost_log
 
 
@@ -65,14 +65,12 @@ def _end(files: SegmentFiles, bases: list[int]) -> int:
     """
     for base in reversed(bases):
         with files.open(base) as segment:
-            first = inspect(segment.view, 0, base, check_body_crc=False)
-            if first.kind not in (Kind.MESSAGE, Kind.BLANK):
-                continue
-            end = base
-            for step in walk_segment(segment):
-                if step.inspection.kind in (Kind.MESSAGE, Kind.BLANK):
-                    end = step.physical_offset + step.inspection.size
-            return end
-    if first.reason:
-        raise CorruptRecord(str(files.path_of(bases[0])), bases[0], first.reason)
+            end = 0
+            for starts, sizes in sound_records(segment, 0, segment.size_bytes):
+                end = int(starts[-1] + sizes[-1]) if len(starts) else end
+            behind = inspect(segment.view, end, base + end, check_body_crc=False)
+            if end or behind.kind is Kind.BLANK:
+                return base + end + (behind.size if behind.kind is Kind.BLANK else 0)
+    if behind.reason:
+        raise CorruptRecord(str(files.path_of(bases[0])), bases[0], behind.reason)
     return bases[0]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from store.errors import CorruptRecord, NotAStore, OffsetOutOfRange
-from store.files.segment import file_name
-from store.message.record import Kind
+from store.files.segment import Segment, file_name
+from store.message.record import Inspection, Kind, inspect
+from store.reading import walk as walk_module
 from store.reading.comparison import compare, what_lies_at
 from store.reading.log_reader import open_log
 from store.reading.summary import by_topic, messages
-from store.reading.walk import next_record, walk
+from store.reading.walk import next_record, walk, walk_segment
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
 
 
@@ -151,3 +154,36 @@ def test_only_the_common_part_counts(log: SmallLog, tmp_path: Path) -> None:
     (log.directory.commitlog / file_name(0)).unlink()
     found = compare(open_log(log.root), open_log(other.root))
     assert (found.start, found.end, found.differs_at) == (SEGMENT_BYTES, log.end, None)
+
+
+def plain_steps(segment: Segment, limit: int) -> Iterator[tuple[int, int, Inspection]]:
+    """What a walk in plain Python finds: where, how many bytes of a record, and what lies there."""
+    position = 0
+    while position < limit:
+        at = segment.base_offset + position
+        inspection = inspect(segment.view, position, at, check_body_crc=False, limit=limit)
+        yield at, inspection.size if inspection.kind is Kind.MESSAGE else 0, inspection
+        if inspection.kind is not Kind.MESSAGE:
+            return
+        position += inspection.size
+
+
+def test_the_compiled_walk_finds_what_a_plain_one_finds(log: SmallLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is flipped, and wherever the log is cut."""
+    monkeypatch.setattr(walk_module, "ROOM_LEAST", 1)
+    monkeypatch.setattr(walk_module, "ROOM_GROWS", 2)
+    draw = random.Random(7)
+    heads = [record.offset + byte for record in log.records if record.end <= SEGMENT_BYTES for byte in range(100)]
+    for cut in (*range(SEGMENT_BYTES - 200, SEGMENT_BYTES + 1), *draw.sample(range(SEGMENT_BYTES), 300)):
+        same_steps(log, cut)
+    for at in draw.sample(heads, 600):
+        byte = log.read(at, 1)[0]
+        log.write(at, bytes([byte ^ 1 << draw.randrange(8)]))
+        same_steps(log, SEGMENT_BYTES)
+        log.write(at, bytes([byte]))
+
+
+def same_steps(log: SmallLog, limit: int) -> None:
+    with log.files.open(0) as segment:
+        found = [(at, len(record), inspection) for at, record, inspection in walk_segment(segment, 0, limit)]
+        assert found == list(plain_steps(segment, limit))
