@@ -26,7 +26,7 @@ from engine.protocol.naming.name_server import NameServer
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.kept_settings import KeptSettings
-from engine.remoting.sockets.server import Answered, Limits, RemotingServer
+from engine.remoting.sockets.server import Answered, RemotingServer, ServerLimits
 
 log = logging.getLogger("slipstream.namesrv")
 
@@ -50,7 +50,7 @@ class ServingNames:
         self,
         state: NameServer,
         write: Callable[[bytes], None],
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
         rules: Rules | None = None,
         how: ServerTls = tls.PLAINTEXT,
         file: str = "",

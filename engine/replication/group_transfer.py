@@ -40,7 +40,7 @@ from ipc.compiled.kernels import kernel
 LOOK_MS = 1000  # a slave that stands still falls behind without a ring
 
 
-class Place(IntEnum):
+class GroupCounter(IntEnum):
     """`places`: the index of max_physical_offset, then a SlotPlace for each slot."""
 
     LOG_END = 0
@@ -74,7 +74,7 @@ def follow_single_slave(
     while True:
         seen = load_acquire(words, bell)
         slave = 0
-        for at in range(Place.SLOTS, places.size, SLOT_PLACES):
+        for at in range(GroupCounter.SLOTS, places.size, SLOT_PLACES):
             if load_acquire(words, places[at + SlotPlace.STATE]) == HaSlotState.TRANSFER:
                 if slave:
                     return confirmed
@@ -82,7 +82,7 @@ def follow_single_slave(
         if not slave:
             return confirmed
         acked = load_acquire(words, places[slave + SlotPlace.ACK])
-        end = load_acquire(words, places[Place.LOG_END])
+        end = load_acquire(words, places[GroupCounter.LOG_END])
         if end - acked >= fallbehind_bytes_max:
             return confirmed
         held = load_acquire(words, places[slave + SlotPlace.HELD])

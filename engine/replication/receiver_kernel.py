@@ -54,7 +54,7 @@ class HeldWord(IntEnum):
     IS_DRAINED = 4
 
 
-class Place(IntEnum):
+class ReceiverCounter(IntEnum):
     """`Line.places`: indices of the counters."""
 
     END = 0
@@ -103,11 +103,11 @@ NO_SEGMENT = Target(-1, 0, 0)
 def line_of(counters: BrokerCounters, client: HaClient) -> Line:
     """A slave's line: nothing received yet, and published what the counters say."""
     words = counters.ha_client
-    places: Words = np.zeros(len(Place), np.int64)
+    places: Words = np.zeros(len(ReceiverCounter), np.int64)
     for place, cursor in (
-        (Place.END, counters.max_physical_offset), (Place.RECEIVED, words.transferred_bytes),
-        (Place.LAST_READ, words.last_read_ms), (Place.LAST_WRITE, words.last_write_ms),
-        (Place.STORED, counters.store_timestamp_ms),
+        (ReceiverCounter.END, counters.max_physical_offset), (ReceiverCounter.RECEIVED, words.transferred_bytes),
+        (ReceiverCounter.LAST_READ, words.last_read_ms), (ReceiverCounter.LAST_WRITE, words.last_write_ms),
+        (ReceiverCounter.STORED, counters.store_timestamp_ms),
     ):  # fmt: skip
         places[place] = cursor.index
     held: Words = np.zeros(len(HeldWord), np.int64)
@@ -159,7 +159,7 @@ def take(line: Line, target: Target, segment_bytes: int) -> int:
         end = log_end(client)
         if held[HeldWord.PUBLISHED] != end:
             held[HeldWord.PUBLISHED] = end
-            publish(line.counters, line.places[Place.END], end)
+            publish(line.counters, line.places[ReceiverCounter.END], end)
     if outcome == Outcome.MORE and count == PIECES_MAX:
         return Outcome.UNREAD
     return outcome
@@ -186,7 +186,7 @@ def _read(line: Line, fd: int, flags: int) -> int:
     if count > 0:
         held[HeldWord.END] += count
         held[HeldWord.RECEIVED] += count
-        line.counters[line.places[Place.RECEIVED]] = held[HeldWord.RECEIVED]
+        line.counters[line.places[ReceiverCounter.RECEIVED]] = held[HeldWord.RECEIVED]
     return count
 
 
@@ -200,7 +200,7 @@ def _report(line: Line, limits: ClientLimits, fd: int, now_ms: int) -> int:
         return 0
     store_be64(line.report, 0, reported)
     sent = send(fd, address_of(line.report, 0), REPORT_BYTES, 0)
-    line.counters[line.places[Place.LAST_WRITE]] = now_ms
+    line.counters[line.places[ReceiverCounter.LAST_WRITE]] = now_ms
     return 0 if sent == REPORT_BYTES else min(sent, -EAGAIN)
 
 
@@ -239,8 +239,8 @@ def receive(
             now_ms = monotonic_ms()
         if count > 0:
             client[ClientWord.LAST_READ_MS] = now_ms
-            line.counters[line.places[Place.LAST_READ]] = now_ms
-            line.counters[line.places[Place.STORED]] = wall_clock_ms()
+            line.counters[line.places[ReceiverCounter.LAST_READ]] = now_ms
+            line.counters[line.places[ReceiverCounter.STORED]] = wall_clock_ms()
         elif count != -EAGAIN and count != -EINTR:
             return count
         elif waits:

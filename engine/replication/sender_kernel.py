@@ -76,7 +76,7 @@ class SegmentWord(IntEnum):
     ADDRESS = 2
 
 
-class Place(IntEnum):
+class SenderCounter(IntEnum):
     """`Line.places`: indices of the counters, then those of the states of all lower slots."""
 
     END = 0
@@ -116,13 +116,14 @@ class Line(NamedTuple):
 def line_of(counters: BrokerCounters, slot: int, connection: HaConnection) -> Line:
     """The line of the slave in a slot: no frame begun, no segment open."""
     words = counters.ha[slot]
-    places: Words = np.zeros(Place.LOWER_STATES + slot, np.int64)
-    places[Place.LOWER_STATES :] = [lower.state.index for lower in counters.ha[:slot]]
+    places: Words = np.zeros(SenderCounter.LOWER_STATES + slot, np.int64)
+    places[SenderCounter.LOWER_STATES :] = [lower.state.index for lower in counters.ha[:slot]]
     for place, cursor in (
-        (Place.END, counters.max_physical_offset), (Place.NEXT, words.next_transfer_offset),
-        (Place.TRANSFERRED, words.transferred_bytes), (Place.ACK, words.slave_ack_offset),
-        (Place.LAST_READ, words.last_read_ms), (Place.CONFIRM, counters.confirm_offset),
-        (Place.BELL, counters.ack_bell), (Place.WAKE, words.wake), (Place.HELD, words.held_offset),
+        (SenderCounter.END, counters.max_physical_offset), (SenderCounter.NEXT, words.next_transfer_offset),
+        (SenderCounter.TRANSFERRED, words.transferred_bytes), (SenderCounter.ACK, words.slave_ack_offset),
+        (SenderCounter.LAST_READ, words.last_read_ms), (SenderCounter.CONFIRM, counters.confirm_offset),
+        (SenderCounter.BELL, counters.ack_bell), (SenderCounter.WAKE, words.wake),
+        (SenderCounter.HELD, words.held_offset),
     ):  # fmt: skip
         places[place] = cursor.index
     frame: Words = np.zeros(FrameWord.PIECES + 2 * PIECE_WORDS, np.int64)
@@ -168,7 +169,7 @@ def _begin(line: Line, limits: ConnectionLimits, offset: int, size: int) -> bool
     frame[FrameWord.HEADER_LEFT], frame[FrameWord.BODY_LEFT] = FRAME_HEADER_BYTES, size
     if size == 0:
         return True
-    store_release(line.counters, line.places[Place.NEXT], line.connection[ConnectionWord.NEXT])
+    store_release(line.counters, line.places[SenderCounter.NEXT], line.connection[ConnectionWord.NEXT])
     frame[FrameWord.BODY_AT] = offset % limits.segment_bytes
     return offset - frame[FrameWord.BODY_AT] == line.segment[SegmentWord.BASE]
 
@@ -182,11 +183,11 @@ def sleep(line: Line, end: int, now_ms: int, wait_ms: int) -> bool:
     """
     counters, places, frame = line.counters, line.places, line.frame
     if frame[FrameWord.LATE_ACKS] < LAZY_AFTER or now_ms - frame[FrameWord.GREW_MS] >= AWAKE_MS:
-        return await_change(counters, places[Place.END], end, wait_ms * NS_PER_MS) != end
-    seen = load_acquire(counters, places[Place.WAKE])
-    if await_change(counters, places[Place.WAKE], seen, min(NAP_MS, wait_ms) * NS_PER_MS) != seen:
+        return await_change(counters, places[SenderCounter.END], end, wait_ms * NS_PER_MS) != end
+    seen = load_acquire(counters, places[SenderCounter.WAKE])
+    if await_change(counters, places[SenderCounter.WAKE], seen, min(NAP_MS, wait_ms) * NS_PER_MS) != seen:
         return False
-    if load_acquire(counters, places[Place.CONFIRM]) < end:
+    if load_acquire(counters, places[SenderCounter.CONFIRM]) < end:
         frame[FrameWord.LATE_ACKS] = 0  # of what we sent before the nap, nobody else has had all
     return wait_ms > NAP_MS
 
@@ -197,7 +198,7 @@ def transfer(line: Line, limits: ConnectionLimits, fd: int, now_ms: int, frames:
 
     With a `timeout_ms` the clock is looked at in here; without, the time is `now_ms`. Returns why it ended.
     """
-    frame, connection, end_at = line.frame, line.connection, line.places[Place.END]
+    frame, connection, end_at = line.frame, line.connection, line.places[SenderCounter.END]
     until_ms = monotonic_ms() + timeout_ms
     while frames > 0:
         if timeout_ms:
@@ -221,7 +222,7 @@ def transfer(line: Line, limits: ConnectionLimits, fd: int, now_ms: int, frames:
                 return Outcome.NEEDS_SEGMENT
         body_left = frame[FrameWord.BODY_LEFT]
         written = _write(line, fd)
-        line.counters[line.places[Place.TRANSFERRED]] = frame[FrameWord.TRANSFERRED]
+        line.counters[line.places[SenderCounter.TRANSFERRED]] = frame[FrameWord.TRANSFERRED]
         if written <= 0:
             return written if written < 0 else Outcome.SHORT_FILE
         if frame[FrameWord.HEADER_LEFT] + frame[FrameWord.BODY_LEFT] == 0:
@@ -237,7 +238,7 @@ def transfer(line: Line, limits: ConnectionLimits, fd: int, now_ms: int, frames:
 def _note_order(line: Line, is_first: bool) -> None:
     """Note how late this slave's acknowledgements come, after one that was the first, or was not."""
     is_lowest = True
-    for at in range(Place.LOWER_STATES, line.places.size):
+    for at in range(SenderCounter.LOWER_STATES, line.places.size):
         is_lowest = is_lowest and line.counters[line.places[at]] != HaSlotState.TRANSFER
     late = line.frame[FrameWord.LATE_ACKS]
     if not is_first:
@@ -267,12 +268,12 @@ def hear(line: Line, fd: int, buffer: Bytes, confirms: bool, fallbehind_bytes_ma
         if acked == NOTHING:
             return count
         if acked != before:
-            store_release(counters, places[Place.HELD], acked)
-            publish(counters, places[Place.ACK], acked)
+            store_release(counters, places[SenderCounter.HELD], acked)
+            publish(counters, places[SenderCounter.ACK], acked)
             if confirms:  # an atomic maximum: of several senders a late one does not lower it
-                is_first = raise_to(counters, places[Place.CONFIRM], acked)
+                is_first = raise_to(counters, places[SenderCounter.CONFIRM], acked)
                 _note_order(line, is_first)
             # The bell after both offsets: group_transfer, which it wakes, computes from them.
-            if not confirms or load_acquire(counters, places[Place.END]) - before >= fallbehind_bytes_max:
-                ring(counters, places[Place.BELL])
-        counters[places[Place.LAST_READ]] = now_ms
+            if not confirms or load_acquire(counters, places[SenderCounter.END]) - before >= fallbehind_bytes_max:
+                ring(counters, places[SenderCounter.BELL])
+        counters[places[SenderCounter.LAST_READ]] = now_ms

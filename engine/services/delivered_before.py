@@ -25,7 +25,7 @@ from store.message import properties
 from store.message.record import decode
 from store.names import DELAY_OFFSETS
 from store.reading.index_search import IndexSearch, LogRecords
-from store.reading.queue_view import Limits
+from store.reading.queue_view import LogLimits
 from store.tables import mending
 from store.tables import tables as broker_tables
 
@@ -53,8 +53,8 @@ class DeliveredBefore:
         geometry = Geometry(config.max_hash_slot_num, config.max_index_num)
         self._index = IndexSearch(directory.index, geometry, LogRecords(files, self._limits))
 
-    def _limits(self) -> Limits:
-        return Limits(self._counters.min_physical_offset.read(), self._counters.reput_from_offset.read())
+    def _limits(self) -> LogLimits:
+        return LogLimits(self._counters.min_physical_offset.read(), self._counters.reput_from_offset.read())
 
     def resume(self, level: Level, queue: FollowedQueue) -> None:
         """Set where a level goes on of which the table says nothing: all of it would be delivered again."""

@@ -53,7 +53,7 @@ class CommitWord(IntEnum):
     HEADS = 8
 
 
-class Place(IntEnum):
+class CommitCounter(IntEnum):
     """`Shared.places`: indices of the counters that `redo` moves."""
 
     MAX_PHYSICAL = 0
@@ -140,13 +140,13 @@ def _publish_commit(shared: Shared) -> None:
     slots_at = at + CommitWord.HEADS + 2 * rings
     for k in range(journal[at + CommitWord.TOUCHED]):
         shared.next_offsets[journal[slots_at + k]] = journal[slots_at + BATCH_RECORDS_MAX + k]
-    counters[places[Place.STORE_TIMESTAMP]] = journal[at + CommitWord.TIMESTAMP]
-    counters[places[Place.PUT_MESSAGES]] = journal[at + CommitWord.MESSAGES]
-    counters[places[Place.PUT_BYTES]] = journal[at + CommitWord.BYTES]
-    counters[places[Place.PUT_REFUSED]] = journal[at + CommitWord.REFUSED]
+    counters[places[CommitCounter.STORE_TIMESTAMP]] = journal[at + CommitWord.TIMESTAMP]
+    counters[places[CommitCounter.PUT_MESSAGES]] = journal[at + CommitWord.MESSAGES]
+    counters[places[CommitCounter.PUT_BYTES]] = journal[at + CommitWord.BYTES]
+    counters[places[CommitCounter.PUT_REFUSED]] = journal[at + CommitWord.REFUSED]
     # The log's end after queue offsets and tallies, the heads after the end: a producer that sees its record passed
     # finds it below the end, too.
-    store_release(counters, places[Place.MAX_PHYSICAL], journal[at + CommitWord.END])
+    store_release(counters, places[CommitCounter.MAX_PHYSICAL], journal[at + CommitWord.END])
     for ring in range(rings):
         controls[ring * WORDS_PER_RING + ControlWord.REFUSALS] = journal[at + CommitWord.HEADS + rings + ring]
         store_release(controls, ring * WORDS_PER_RING + ControlWord.HEAD, journal[at + CommitWord.HEADS + ring])
@@ -158,7 +158,7 @@ def redo(shared: Shared) -> None:
     _publish_commit(shared)
     for ring in range(shared.controls.size // WORDS_PER_RING):
         wake(shared.controls, ring * WORDS_PER_RING + ControlWord.HEAD)
-    wake(shared.counters, shared.places[Place.MAX_PHYSICAL])
+    wake(shared.counters, shared.places[CommitCounter.MAX_PHYSICAL])
 
 
 @inlined
@@ -188,7 +188,7 @@ def _commit_and_publish(shared: Shared, ring: int) -> None:
     _commit_record(shared)
     _publish_commit(shared)
     wake(shared.controls, ring * WORDS_PER_RING + ControlWord.HEAD)
-    wake(shared.counters, shared.places[Place.MAX_PHYSICAL])
+    wake(shared.counters, shared.places[CommitCounter.MAX_PHYSICAL])
 
 
 @inlined

@@ -21,7 +21,7 @@ from engine.shared_memory import written_file
 from engine.shared_memory.cursors import BrokerCounters
 from engine.shared_memory.queue_table import NoQueueSlot, QueueTable
 from engine.writer import drain_kernel, serve_kernel
-from engine.writer.drain_kernel import DrainStop, Place, ScratchColumn
+from engine.writer.drain_kernel import CommitCounter, DrainStop, ScratchColumn
 from engine.writer.journal import attach_journal
 from engine.writer.next_segment import SegmentAhead
 from engine.writer.pages_ahead import PagesAhead
@@ -49,11 +49,11 @@ QUEUE_ID_MAX = (1 << 31) - 1
 
 def places_of(counters: BrokerCounters) -> Words:
     """Return where in the counters those lie that a commit changes."""
-    places: Words = np.zeros(len(Place), np.int64)
+    places: Words = np.zeros(len(CommitCounter), np.int64)
     for place, cursor in (
-        (Place.MAX_PHYSICAL, counters.max_physical_offset), (Place.PUT_MESSAGES, counters.put_messages),
-        (Place.PUT_BYTES, counters.put_bytes), (Place.PUT_REFUSED, counters.put_refused),
-        (Place.STORE_TIMESTAMP, counters.store_timestamp_ms),
+        (CommitCounter.MAX_PHYSICAL, counters.max_physical_offset), (CommitCounter.PUT_MESSAGES, counters.put_messages),
+        (CommitCounter.PUT_BYTES, counters.put_bytes), (CommitCounter.PUT_REFUSED, counters.put_refused),
+        (CommitCounter.STORE_TIMESTAMP, counters.store_timestamp_ms),
     ):  # fmt: skip
         places[place] = cursor.index
     return places

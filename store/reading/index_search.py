@@ -16,7 +16,7 @@ from store.files.segment_files import SegmentFiles
 from store.index.index_file import Geometry, Header, IndexFile
 from store.index.query import index_files, query_offset
 from store.message.record import Kind, inspect, store_timestamp_of
-from store.reading.queue_view import Limits
+from store.reading.queue_view import LogLimits
 
 ROUNDS = 3  # each before the oldest message of the one before, where none of it is there any more
 
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 class LogRecords:
     """Single records of a log that somebody else writes."""
 
-    def __init__(self, files: SegmentFiles, limits: Callable[[], Limits]) -> None:
+    def __init__(self, files: SegmentFiles, limits: Callable[[], LogLimits]) -> None:
         self._files, self._limits = files, limits
 
     def at(self, physical_offset: int) -> bytes | None:

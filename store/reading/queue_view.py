@@ -33,7 +33,7 @@ from store.queues.time_search import (
 NAME_BYTES_MAX = 255  # of a directory
 
 
-class Limits(NamedTuple):
+class LogLimits(NamedTuple):
     """The offset where the log begins, and those up to which queues and index were built from it."""
 
     min_physical_offset: int
@@ -52,7 +52,7 @@ class QueueEntry(NamedTuple):
 class Queues:
     """All queues of one store. `limits` are asked each time that a queue is looked at."""
 
-    def __init__(self, root: Path, log: SegmentFiles, limits: Callable[[], Limits], rules: QueueRules) -> None:
+    def __init__(self, root: Path, log: SegmentFiles, limits: Callable[[], LogLimits], rules: QueueRules) -> None:
         self._root, self._log, self._limits, self._rules = root, log, limits, rules
 
     def view(self, topic: str, queue_id: int) -> QueueView:
@@ -75,7 +75,7 @@ class QueueView:
     """One queue, once. What cannot be read is as if it were not there."""
 
     def __init__(
-        self, directory: Path | None, log: SegmentFiles, limits: Limits, rules: QueueRules, *, is_batch: bool = False
+        self, directory: Path | None, log: SegmentFiles, limits: LogLimits, rules: QueueRules, *, is_batch: bool = False
     ) -> None:
         self._directory, self._log, self._limits, self._rules = directory, log, limits, rules
         self._is_batch = is_batch

@@ -22,7 +22,7 @@ from engine.protocol.access.rights import Rules
 from engine.protocol.naming.live_settings import LiveSettings
 from engine.protocol.naming.name_server import NameServer
 from engine.remoting.name_server import ServingNames
-from engine.remoting.sockets.server import Limits
+from engine.remoting.sockets.server import ServerLimits
 from engine.settings import name_server_keys
 from engine.settings.config import ConfigError
 from engine.settings.log_settings import LogSettings, level_text
@@ -48,7 +48,7 @@ def serve(
     order_message_enable: bool,
     support_acting_master: bool,
     rules: Rules,
-    limits: Limits,
+    limits: ServerLimits,
     how: ServerTls,
     log: LogSettings,
     file: NameServerFile | None = None,

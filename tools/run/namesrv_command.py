@@ -86,7 +86,7 @@ def namesrv(
     except OSError as error:
         raise StartRefused("the name server", error.strerror or str(error), "see --port and --host") from None
     from engine.protocol.access.rights import Rules
-    from engine.remoting.sockets.server import Limits
+    from engine.remoting.sockets.server import ServerLimits
     from engine.settings.keys import REMOTING_CONNECTIONS
     from engine.settings.name_server_keys import log_settings_of
 
@@ -101,7 +101,7 @@ def namesrv(
         written.get("kv_path", directory / KV_FILE),
         **{name: value or written.get(name, False) for name, value in flags.items()},
         rules=Rules(*lists),
-        limits=Limits(connections=written.get("remoting_connections_max", REMOTING_CONNECTIONS)),
+        limits=ServerLimits(connections=written.get("remoting_connections_max", REMOTING_CONNECTIONS)),
         how=how,
         log=log_settings_of(written),
         file=NameServerFile(file, written, flags) if file else None,

@@ -40,7 +40,7 @@ from store.message.record import Message, decode
 from store.put.draft import Draft
 from store.put.request import TIMER, Stored
 from store.reading.index_search import LogRecords
-from store.reading.queue_view import Limits
+from store.reading.queue_view import LogLimits
 
 log = logging.getLogger("slipstream.front")
 
@@ -101,8 +101,8 @@ class PutTasks(Answerer):
         self._records = LogRecords(files, self._limits)
         self._seldom = Seldom(log)
 
-    def _limits(self) -> Limits:
-        return Limits(self.counters.min_physical_offset.read(), self.counters.max_physical_offset.read())
+    def _limits(self) -> LogLimits:
+        return LogLimits(self.counters.min_physical_offset.read(), self.counters.max_physical_offset.read())
 
     def share(self, compiled: CompiledPuts) -> None:
         """Let compiled sends publish into the ring; the limits of what is under way count theirs, too."""

@@ -9,7 +9,7 @@ from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles
 from store.index.index_file import Geometry
 from store.reading.index_search import IndexSearch, LogRecords
-from store.reading.queue_view import Limits, Queues
+from store.reading.queue_view import LogLimits, Queues
 
 
 class StoreView:
@@ -29,5 +29,5 @@ class StoreView:
         """Return the offset at which the log ends."""
         return self._counters.max_physical_offset.read()
 
-    def _limits(self) -> Limits:
-        return Limits(self._counters.min_physical_offset.read(), self._counters.reput_from_offset.read())
+    def _limits(self) -> LogLimits:
+        return LogLimits(self._counters.min_physical_offset.read(), self._counters.reput_from_offset.read())

@@ -55,7 +55,7 @@ Answered = RemotingCommand | None
 Answer = Callable[[RemotingCommand, int], Answered | Awaitable[Answered]]
 
 
-class Limits(NamedTuple):
+class ServerLimits(NamedTuple):
     """The bounds of what one connection may cost, and all of them."""
 
     frame_bytes: int = FRAME_BYTES_MAX
@@ -77,13 +77,14 @@ class RemotingServer:
         self,
         answer: Answer,
         on_close: Callable[[int], None],
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
         is_kept: Callable[[int], bool] = lambda _connection: False,
         rules: Rules | None = None,
         how: ServerTls = tls.PLAINTEXT,
         on_tls: Callable[[TlsOutcome], None] = lambda _outcome: None,
     ) -> None:
-        self._answer, self._on_close, self._limits, self._rules = answer, on_close, limits or Limits(), rules or Rules()
+        self._answer, self._on_close = answer, on_close
+        self._limits, self._rules = limits or ServerLimits(), rules or Rules()
         bounds = Bounds(allowed_connections(self._limits.connections), self._limits.bytes_in_flight)
         self._connections = Connections(bounds, is_kept)
         self._opening = Opening(how, on_tls)

@@ -15,7 +15,7 @@ from engine.producer.columns import as_bytes
 from engine.rings import encode_kernel
 from engine.rings.payload import COMPOSED, HEAD_WORDS, payload_of
 from engine.writer import compose_kernel, drain_kernel
-from engine.writer.drain_kernel import DrainStop, JournalWord, Place
+from engine.writer.drain_kernel import CommitCounter, DrainStop, JournalWord
 from ipc import ring
 from store.message.host import Host
 from store.message.record import Kind, SysFlag, inspect
@@ -253,7 +253,7 @@ def test_killed_after_the_commit_the_next_writer_finishes_what_it_says(log: Log)
     log.write()
     whole, offsets = log.data(), log.queues.next_offsets.copy()
     log.queues.next_offsets[:] = 0
-    log.counters.region.words[log.shared.places[Place.MAX_PHYSICAL]] = 0
+    log.counters.region.words[log.shared.places[CommitCounter.MAX_PHYSICAL]] = 0
     log.claimed.control[ring.ControlWord.HEAD] = 0
     log.redo()
     assert log.data() == whole

@@ -18,7 +18,7 @@ from store.queues.consume_queue import ConsumeQueue, queue_directories
 from store.reading import extent
 from store.reading.log_reader import LogReader, open_log
 from store.reading.origin import line_of_store
-from store.reading.queue_view import Limits, Queues, QueueView
+from store.reading.queue_view import LogLimits, Queues, QueueView
 from store.tables import fastjson
 from tools.web.state.asked import Asked, Watched
 from tools.web.state.console import Console, Json
@@ -90,7 +90,7 @@ def queues_of(store: Watched, reader: LogReader, rules: QueueRules | None = None
     files = reader.files or SegmentFiles(reader.directory.commitlog, segment_bytes_of(reader.directory.commitlog))
     running = extent.running(store.path)
     line = line_of(running.settings["compat"]) if running is not None else line_of_store(store.path)
-    limits = Limits(reader.min_offset, reader.max_offset)
+    limits = LogLimits(reader.min_offset, reader.max_offset)
     return Queues(store.path, files, lambda: limits, rules or line.queues)
 
 

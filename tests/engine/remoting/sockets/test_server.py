@@ -14,7 +14,7 @@ from engine.net import log_lines
 from engine.protocol.remoting.frame import FrameSplitter, RemotingCommand, decode, encode
 from engine.remoting.sockets import server as remoting_server
 from engine.remoting.sockets.connections import CONNECTIONS_MIN
-from engine.remoting.sockets.server import Answer, Limits, RemotingServer
+from engine.remoting.sockets.server import Answer, RemotingServer, ServerLimits
 from tests.harness.conditions import await_that
 
 HOST, TIMEOUT = "127.0.0.1", 120.0
@@ -52,7 +52,7 @@ def echo(request: RemotingCommand, connection: int) -> RemotingCommand | None:
 
 
 def served(
-    limits: Limits,
+    limits: ServerLimits,
     check: Callable[[Callable[[], Awaitable[Peer]], list[int]], Awaitable[None]],
     answer: Answer = echo,
     is_kept: Callable[[int], bool] = lambda _connection: False,
@@ -91,7 +91,7 @@ def test_answers_come_in_order_of_a_pipelined_connection() -> None:
         assert [answer.opaque for answer in answers] == list(range(len(frames)))
         assert [bytes(answer.body) for answer in answers] == bodies
 
-    served(Limits(), check)
+    served(ServerLimits(), check)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_what_is_no_frame_ends_its_own_connection_only(sent: bytes) -> None:
         await good.send(encode(RemotingCommand(1)))
         assert len(await good.answers(1)) == 1
 
-    served(Limits(), check)
+    served(ServerLimits(), check)
 
 
 def test_frames_above_the_bound_and_silent_peers_are_hung_up_on() -> None:
@@ -120,8 +120,8 @@ def test_frames_above_the_bound_and_silent_peers_are_hung_up_on() -> None:
     async def check_silence(connect: Callable[[], Awaitable[Peer]], _closed: list[int]) -> None:
         assert await (await connect()).is_hung_up()
 
-    served(Limits(frame_bytes=1000), check)
-    served(Limits(idle_seconds=0.2), check_silence)
+    served(ServerLimits(frame_bytes=1000), check)
+    served(ServerLimits(idle_seconds=0.2), check_silence)
 
 
 async def is_answered(peer: Peer, body: bytes = b"") -> bool:
@@ -140,7 +140,7 @@ def test_an_idle_flood_locks_nobody_out(caplog: pytest.LogCaptureFixture, monkey
         assert await is_answered(first), "who has said something stays"
         assert [await peer.is_hung_up() for peer in flood[:80]] == [True] * 80, "the oldest silent ones made room"
 
-    served(Limits(connections=10), check)
+    served(ServerLimits(connections=10), check)
     lines = [record for record in caplog.records if "10 connections, the limit" in record.message]
     assert 1 <= len(lines) <= 3, "told, and not once for each"
 
@@ -152,7 +152,7 @@ def test_kept_connections_stay_and_the_newcomer_is_refused(caplog: pytest.LogCap
         assert await (await connect()).is_hung_up()
         assert [await is_answered(peer) for peer in kept] == [True] * 3
 
-    served(Limits(connections=3), check, is_kept=lambda number: number <= 3)
+    served(ServerLimits(connections=3), check, is_kept=lambda number: number <= 3)
     assert "refused, all 3 connections" in caplog.text
 
 
@@ -171,7 +171,7 @@ def test_unfinished_frames_of_many_take_no_more_memory_than_all_may(
         assert [await peer.is_hung_up() for peer in flood[:17]] == [True] * 17
         await asyncio.to_thread(await_that, lambda: len(closed) >= 17, "they are noted")
 
-    served(Limits(frame_bytes=1 << 20, bytes_in_flight=1 << 20), check)
+    served(ServerLimits(frame_bytes=1 << 20, bytes_in_flight=1 << 20), check)
     assert 1 <= caplog.text.count("bytes are in flight") <= 3
 
 
@@ -181,7 +181,7 @@ def test_a_frame_that_does_not_end_in_time_is_hung_up_on() -> None:
         await slow.send((1000).to_bytes(4) + b"x")
         assert await slow.is_hung_up()
 
-    served(Limits(frame_seconds=0.2, idle_seconds=1000), check)
+    served(ServerLimits(frame_seconds=0.2, idle_seconds=1000), check)
 
 
 def test_answers_that_nobody_reads_are_not_piled_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def test_answers_that_nobody_reads_are_not_piled_up(monkeypatch: pytest.MonkeyPa
         await good.send(encode(RemotingCommand(1, opaque=-1)))
         return await good.answers(1)
 
-    served(Limits(), check, answer)
+    served(ServerLimits(), check, answer)
     assert len([opaque for opaque in asked if opaque > 0]) < 20
 
 
@@ -227,7 +227,7 @@ def test_a_handler_that_fails_ends_its_own_connection_only(
         assert await is_answered(good)
         await asyncio.to_thread(await_that, lambda: len(closed) == 20, "all are noted")
 
-    served(Limits(), check, answer)
+    served(ServerLimits(), check, answer)
     assert caplog.text.count("Traceback") == 1
 
 
@@ -256,7 +256,7 @@ def test_one_hung_up_on_while_its_answer_is_made_is_answered_no_more(caplog: pyt
         while 1 not in closed:
             assert await is_answered(await connect())
 
-    served(Limits(connections=CONNECTIONS_MIN), check, answer)
+    served(ServerLimits(connections=CONNECTIONS_MIN), check, answer)
     assert asked.count(1) == 1
     assert "its request failed" not in caplog.text and "Traceback" not in caplog.text
 
@@ -271,7 +271,7 @@ def test_an_answer_too_large_for_a_frame_becomes_an_error() -> None:
             await peer.send(encode(RemotingCommand(code)))
             assert (await peer.answers(1))[0].code == expected
 
-    served(Limits(), check, answer)
+    served(ServerLimits(), check, answer)
 
 
 def test_a_pipeline_of_costly_requests_leaves_turns_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +290,7 @@ def test_a_pipeline_of_costly_requests_leaves_turns_to_others(monkeypatch: pytes
         assert len(await good.answers(1)) == 1
         assert len(await greedy.answers(1000)) == 1000
 
-    served(Limits(), check, answer)
+    served(ServerLimits(), check, answer)
     assert order.index(8) < len(order) - 1
 
 
@@ -312,4 +312,4 @@ def test_mutated_frames_do_no_harm() -> None:
         await last.send(encode(RemotingCommand(1)))
         assert len(await last.answers(1)) == 1
 
-    served(Limits(), check)
+    served(ServerLimits(), check)

@@ -24,7 +24,7 @@ from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.peers.link import NoAnswer, RemotingLink
 from engine.remoting.sockets import opening
 from engine.remoting.sockets.client import PeerUnreachable, RemotingClient
-from engine.remoting.sockets.server import Limits, RemotingServer
+from engine.remoting.sockets.server import RemotingServer, ServerLimits
 from engine.settings.tls_mode import TlsMode
 from engine.shared_memory.cursors import TlsOutcome
 from tests.harness.certificates import Authority, Issued, server_file, tls_file
@@ -51,7 +51,7 @@ def own(authority: Authority) -> Issued:
 class Served:
     """A server on a thread of its own."""
 
-    def __init__(self, how: tls.ServerTls, limits: Limits | None = None) -> None:
+    def __init__(self, how: tls.ServerTls, limits: ServerLimits | None = None) -> None:
         self.outcomes: Counter[TlsOutcome] = Counter()
         self.port = 0
         self._how, self._limits = how, limits
@@ -94,7 +94,7 @@ class Served:
 
 
 @contextmanager
-def serving(mode: TlsMode, path: Path | None, limits: Limits | None = None) -> Iterator[Served]:
+def serving(mode: TlsMode, path: Path | None, limits: ServerLimits | None = None) -> Iterator[Served]:
     with Served(tls.server_tls(mode, path), limits) as served:
         yield served
 
@@ -343,7 +343,8 @@ def test_a_silent_or_slow_hello_has_a_deadline(
     sent: bytes, tmp_path: Path, own: Issued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls, "HANDSHAKE_SECONDS", 0.2)
-    limits = Limits(idle_seconds=1000 if sent else 0.2)  # of who has said something, the handshake's time alone counts
+    # Of who has said something, the handshake's time alone counts.
+    limits = ServerLimits(idle_seconds=1000 if sent else 0.2)
     with serving(TlsMode.ENFORCING, server_file(tmp_path / "tls", own), limits) as served:
         with socket.create_connection(("127.0.0.1", served.port), SECONDS) as sock:
             sock.sendall(sent)
@@ -370,7 +371,7 @@ def test_connections_of_every_step_are_closed_with_the_server(tmp_path: Path, ow
 @pytest.mark.parametrize("is_tls", [False, True])
 def test_connections_that_leave_before_they_are_served_leave_nothing(is_tls: bool, tmp_path: Path, own: Issued) -> None:
     path = server_file(tmp_path / "tls", own) if is_tls else None
-    with serving(TlsMode.PERMISSIVE, path, Limits(connections=8)) as served:
+    with serving(TlsMode.PERMISSIVE, path, ServerLimits(connections=8)) as served:
         assert ask(served, None) == b"hello"  # the loop keeps a file of its own from the first connection on
         idle = open_files()
         socks = [socket.create_connection(("127.0.0.1", served.port), SECONDS) for _ in range(200)]
