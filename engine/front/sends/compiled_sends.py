@@ -33,6 +33,7 @@ from engine.front.frames.send_words import (
     PeerWord,
     PropertyWord,
     RulesWord,
+    RunWord,
     ScratchWord,
     SendBlock,
     SendFallback,
@@ -67,6 +68,7 @@ HOST_WORDS = struct.Struct(">iI")
 HOST_WORD = struct.Struct(">q")
 V4_HOST_BYTES = V4_BYTES + 4
 SLAVES_MAX = 64
+RUN_PEER, RUN_AT, RUN_END = (int(word) for word in RunWord)  # adding to members takes longer than the loop
 
 
 class UnderWay(NamedTuple):
@@ -221,9 +223,9 @@ class SendKernels:
         """The answers of those done: a connection's slot, and bytes for it."""
         while True:
             count = int(write_answers(self.block))
-            runs, out = self._runs[: count * RUN_WORDS].reshape(count, RUN_WORDS).tolist(), self._out_view
-            for peer, at, end in runs:  # as `RunWord` has them
-                yield peer // PEER_WORDS, bytes(out[at:end])
+            runs, out = self._runs[: count * RUN_WORDS].tolist(), self._out_view
+            for k in range(0, count * RUN_WORDS, RUN_WORDS):
+                yield runs[k + RUN_PEER] // PEER_WORDS, bytes(out[runs[k + RUN_AT] : runs[k + RUN_END]])
             if self.block[SendBlock.NEXT_ROW] >= self._state[StateWord.DONE]:
                 return
 
