@@ -305,7 +305,7 @@ def _warm_walk(small: _Miniature) -> None:
         walk_kernel.fill_parts(array, starts, heads[walk_kernel.Head.SIZE], parts)
         walk_kernel.enter_topics(walk_kernel.NO_TOPICS, 0, 0)
         named = walk_kernel.Named(starts, np.zeros(1, np.int32), starts, array[:1], 0)
-        walk_kernel.collect_named(array, named, 0, heads, parts)
+        walk_kernel.collect_named(array, named, 0, heads, parts, np.zeros(1, np.uint8))
         _warm_columns(array)
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spark_bridge.records.entries import QueueEntries, entry_error, wrong_entries
+from spark_bridge.records.entries import QueueEntries, entry_error, judged
 from spark_bridge.records.records import Records, faults
 from spark_bridge.records.walk import walked
 from spark_bridge.records.window import LogWindow, Positions
@@ -92,7 +92,7 @@ def _goes_on(window: LogWindow, at: int) -> str:
 
 def sound_entries(window: LogWindow, entries: QueueEntries) -> Iterator[Positions | Damage]:
     """Yield the records that a queue's entries name, and damage for entries that name no record or another queue's."""
-    wrong = wrong_entries(window, entries)
+    _, wrong = judged(window, entries)
     for row in wrong.tolist():
         yield _entry_damage(entry_error(window, entries, row), entries, row)
     rows = np.delete(np.arange(len(entries.positions)), wrong)

@@ -19,18 +19,10 @@ from spark_bridge.records.window import LogWindow, Mask, Positions, what_is_wron
 from store.errors import CorruptRecord
 from store.message.multi_dispatch import SEPARATOR
 from store.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET
-from store.message.record import (
-    FIXED_BYTES,
-    MAGIC_V1,
-    MAGIC_V2,
-    QUEUE_ID_AT,
-    QUEUE_OFFSET_AT,
-    fixed_dtype,
-)
+from store.message.record import FIXED_BYTES, QUEUE_ID_AT, QUEUE_OFFSET_AT
 from store.message.topics import is_lmq
-from store.message.walk_kernel import Head, Named, Part, collect_named
+from store.message.walk_kernel import Head, Named, Naming, Part, collect_named
 
-HEAD = fixed_dtype(0)  # with two IPv4 hosts
 REBUILD = "the queue is wrong: stop the broker and rebuild the queues with `slipstream log rebuild queue`"
 
 
@@ -50,52 +42,25 @@ class QueueEntries(NamedTuple):
 
 def records_named(window: LogWindow, entries: QueueEntries) -> Records:
     """The records that the entries name. Raises CorruptRecord unless each is of its entry's size, and its message."""
-    count, topic = len(entries.positions), np.frombuffer(entries.topic.encode(), np.uint8)
-    heads, parts = (np.empty((len(columns), count), np.int64) for columns in (Head, Part))
-    sizes = np.require(entries.sizes, np.int32, ["C", "W"])
-    named = Named(writable(entries.positions), sizes, writable(entries.numbers), topic, entries.queue_id)
-    if collect_named(window.bytes, named, window.base_offset, heads, parts) == count:
-        return Records(window, heads[Head.START], heads, parts)
-    wrong = wrong_entries(window, entries)  # or messages of other topics, which a multi-dispatch queue holds
+    records, wrong = judged(window, entries)
     if len(wrong):
         raise entry_error(window, entries, int(wrong[0]))
-    return Records(window, entries.positions)
+    return records
 
 
-def wrong_entries(window: LogWindow, entries: QueueEntries) -> npt.NDArray[np.intp]:
-    """Return the rows of entries that name no record of their size, or another message."""
-    positions, sizes = entries.positions, entries.sizes
-    good = (positions >= 0) & (sizes >= FIXED_BYTES) & (positions + sizes <= window.length)
-    if not good.all():
-        inside = np.flatnonzero(good)
-        good[inside[wrong_entries(window, entries.at(inside))]] = False
-        return np.flatnonzero(~good)
-    if not len(positions):
-        return np.empty(0, np.intp)
-    heads = window.view(f"V{HEAD.itemsize}")[positions].view(HEAD)  # gathered once: a field of it costs little then
-    good = (heads["magic_code"] == MAGIC_V1) | (heads["magic_code"] == MAGIC_V2)
-    good &= heads["physical_offset"] == positions + window.base_offset
-    good &= heads["total_size"] == sizes
-    own = good & (heads["queue_offset"] == entries.numbers) & (heads["queue_id"] == entries.queue_id)
-    own &= _are_of_the_topic(window, entries, heads)
-    others = np.flatnonzero(good & ~own)
-    if len(others):
-        own[others] = _are_dispatched_to_the_queue(window, entries.at(others))
-    return np.flatnonzero(~own)
+def judged(window: LogWindow, entries: QueueEntries) -> tuple[Records, npt.NDArray[np.intp]]:
+    """The records, and the rows of entries that name no record of their size, or another message.
 
-
-def _are_of_the_topic(window: LogWindow, entries: QueueEntries, heads: npt.NDArray[np.void]) -> Mask:
-    """Return which records have the queue's topic, if they are sound."""
-    topic = entries.topic.encode()
-    is_wide = heads["magic_code"] == MAGIC_V2
-    likely = Records(window, entries.positions).likely_topic_at
-    inside: Mask = (likely > 1) & (likely <= window.length - len(topic))
-    likely = likely[inside]
-    same = window.view(f"S{1 + len(topic)}")[likely - 1] == bytes([len(topic) & 0xFF]) + topic
-    if is_wide.any():
-        same &= ~is_wide[inside] | (window.bytes[likely - 2] == len(topic) >> 8)
-    inside[inside] = same
-    return inside
+    Of rows without a record heads and parts say nothing.
+    """
+    count, topic = len(entries.positions), np.frombuffer(entries.topic.encode(), np.uint8)
+    heads, parts = (np.empty((len(columns), count), np.int64) for columns in (Head, Part))
+    sizes, verdicts = np.require(entries.sizes, np.int32, ["C", "W"]), np.empty(count, np.uint8)
+    named = Named(writable(entries.positions), sizes, writable(entries.numbers), topic, entries.queue_id)
+    if collect_named(window.bytes, named, window.base_offset, heads, parts, verdicts):
+        others = np.flatnonzero(verdicts == Naming.OTHER)  # a multi-dispatch queue holds messages of other topics
+        verdicts[others[_are_dispatched_to_the_queue(window, entries.at(others))]] = Naming.OWN
+    return Records(window, heads[Head.START], heads, parts), np.flatnonzero(verdicts)
 
 
 def _are_dispatched_to_the_queue(window: LogWindow, entries: QueueEntries) -> Mask:

@@ -13,7 +13,7 @@ from spark_bridge.split.splits import Selection
 from store.message.properties import java_text
 from store.message.record import NOT_FOR_QUEUES
 from store.message.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_lmq
-from store.message.walk_kernel import LETTERS_BYTES, Asked, Place, Topics, Wanted, enter_topics
+from store.message.walk_kernel import ALL_TAGS, LETTERS_BYTES, Asked, Place, Tags, Topics, Wanted, enter_topics
 
 NOTHING = np.zeros(0, np.int64)
 SYSTEM_BEGINNINGS = np.array(sorted({
@@ -21,6 +21,8 @@ SYSTEM_BEGINNINGS = np.array(sorted({
 }))  # fmt: skip
 TOPICS_MAX, NAMES_BYTES_MAX = 1 << 16, 1 << 24  # those that are known; with more the filter begins anew
 NAMES_BYTES, TABLE_WORDS = 1 << 10, 1 << 4
+ANY = Range()
+TAGS_MAX, REPLACEMENT = 64, "\ufffd"  # a record's is compared with each
 NUMBER_MIN, NO_QUEUE_ID = -NUMBER_MAX - 1, 1 << 32
 Numbers = TypeVar("Numbers", Bytes, Words)
 
@@ -35,6 +37,7 @@ class HeadFilter:
         without_flags: int = 0,
         queue_ids: Words = NOTHING,
         limits: Words = NOTHING,
+        tags: Tags = ALL_TAGS,
     ) -> None:
         """Without `admits` topics are not looked at; with `beginnings` only those that begin with such four bytes."""
         self._admits = admits
@@ -42,7 +45,7 @@ class HeadFilter:
         letters, places = NOTHING if beginnings is None else beginnings, np.zeros((1, len(Place)), np.int64)
         names, table = np.zeros(NAMES_BYTES, np.uint8), np.zeros(TABLE_WORDS, np.int64)
         topics = Topics(int(asked), letters, places, names, table)
-        self.wanted = Wanted(without_flags, queue_ids, limits, topics)
+        self.wanted = Wanted(without_flags, queue_ids, limits, topics, tags)
         self._count = self._used = 0
 
     def learn(self, name: bytes) -> None:
@@ -72,8 +75,8 @@ def _with_room(array: Numbers, length: int) -> Numbers:
     return longer
 
 
-def filter_of(selection: Selection) -> HeadFilter:
-    """The filter of a selection, which never admits what a transaction has not committed.
+def filter_of(selection: Selection, body_bytes: Range = ANY) -> HeadFilter:
+    """The filter of a selection, and of lengths of bodies, which never admits what a transaction has not committed.
 
     The selection's pairs of topic and queue are asked about later; and where it names a multi-dispatch queue all topics
     are, since that queue holds messages of others.
@@ -81,15 +84,24 @@ def filter_of(selection: Selection) -> HeadFilter:
     queue_ids, limits = NOTHING, NOTHING
     if selection.queue_ids is not None:
         queue_ids = np.array(sorted(selection.queue_ids) or [NO_QUEUE_ID], np.int64)
-    if selection.ranges != UNLIMITED:
-        limits = np.array([_limits(one) for one in selection.ranges], np.int64).ravel()
+    if selection.ranges != UNLIMITED or body_bytes != ANY:
+        limits = np.array([_limits(one) for one in (*selection.ranges, body_bytes)], np.int64).ravel()
     admits: Callable[[str], bool] | None = None
     beginnings = None
     if not any(map(is_lmq, selection.topics or ())):
         is_any = selection.topics is None and selection.topic_pattern is None and selection.queues is None
         admits = None if is_any and not selection.hides_system else selection.admits
         beginnings = SYSTEM_BEGINNINGS if is_any else None
-    return HeadFilter(admits, beginnings, NOT_FOR_QUEUES, queue_ids, limits)
+    return HeadFilter(admits, beginnings, NOT_FOR_QUEUES, queue_ids, limits, _tags_of(selection))
+
+
+def _tags_of(selection: Selection) -> Tags:
+    """The tags as bytes; all, where they are very many or other bytes are read as one of them."""
+    texts = selection.tags
+    if texts is None or len(texts) > TAGS_MAX or any(REPLACEMENT in text for text in texts):
+        return ALL_TAGS
+    names = [text.encode("utf-8", "surrogatepass") for text in sorted(texts)]
+    return Tags(np.frombuffer(b"".join(names) or b"-", np.uint8), np.cumsum([0, *map(len, names)]))
 
 
 def _limits(one: Range) -> tuple[int, int]:

@@ -19,13 +19,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ipc.arrays import Int32s
+from spark_bridge.options.ranges import Range
 from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
 from spark_bridge.records.bodies import with_bodies
 from spark_bridge.records.columns import Column, damage_batch, record_batch
 from spark_bridge.records.damage import Damage, sound_entries, sound_records
 from spark_bridge.records.entries import QueueEntries, records_named
 from spark_bridge.records.freed_memory import keep_freed_memory
-from spark_bridge.records.head_filter import filter_of
+from spark_bridge.records.head_filter import ANY, filter_of
 from spark_bridge.records.inflation import unpacked
 from spark_bridge.records.records import Records
 from spark_bridge.records.selection import may_have_tags, select, select_messages
@@ -81,7 +82,8 @@ def split_jobs(
     """The same as jobs for threads: records are found when the next one is asked for, columns are made in the job."""
     keep_freed_memory()
     heavy = any(column.heavy for column in columns)
-    for part in _batches(_chunks(split, rows, heavy), heavy):
+    lengths = ANY if row_filter is None else row_filter.body_bytes()
+    for part in _batches(_chunks(split, rows, heavy, lengths), heavy):
         if isinstance(part, list):
             yield partial(iter, [damage_batch(part, schema, split.log.broker_name)])
         else:
@@ -117,31 +119,31 @@ def open_window(log: LogExtent, base_offset: int) -> LogWindow:
         return LogWindow(path, base_offset, segment.array, log.max_physical_offset, log.broker_name)
 
 
-def _chunks(split: Split, rows: RowOptions, heavy: bool) -> Iterator[Records | Damage]:
+def _chunks(split: Split, rows: RowOptions, heavy: bool, lengths: Range) -> Iterator[Records | Damage]:
     """The wanted messages of a split, some thousands at a time, under its plan's lease if there is one.
 
     They are here: a replica that lags behind the planned one is waited for.
     """
     if split.log.lease is None:
         await_planned(split, rows.replica_wait_s, queues_too=rows.permissive)
-        yield from _chunks_of(split, rows, heavy)
+        yield from _chunks_of(split, rows, heavy, lengths)
         return
     from spark_bridge.split.leases import keep  # it has to know processes, which reading does not
 
     keep(split.log.lease)
     await_planned(split, rows.replica_wait_s, queues_too=rows.permissive)
-    for chunk in _chunks_of(split, rows, heavy):
+    for chunk in _chunks_of(split, rows, heavy, lengths):
         yield chunk
         keep(split.log.lease)
 
 
-def _chunks_of(split: Split, rows: RowOptions, heavy: bool) -> Iterator[Records | Damage]:
+def _chunks_of(split: Split, rows: RowOptions, heavy: bool, lengths: Range) -> Iterator[Records | Damage]:
     if isinstance(split, QueueSplit):
         return _queue_chunks(split, rows)
-    return _record_chunks(split, rows) if isinstance(split, RecordSplit) else _range_chunks(split, rows, heavy)
+    return _record_chunks(split, rows) if isinstance(split, RecordSplit) else _range_chunks(split, rows, heavy, lengths)
 
 
-def _range_chunks(split: RangeSplit, rows: RowOptions, heavy: bool) -> Iterator[Records | Damage]:
+def _range_chunks(split: RangeSplit, rows: RowOptions, heavy: bool, lengths: Range) -> Iterator[Records | Damage]:
     """The records that start in a range of one segment and are wanted; `heavy` if their bodies are read next."""
     log = split.log
     try:
@@ -150,7 +152,7 @@ def _range_chunks(split: RangeSplit, rows: RowOptions, heavy: bool) -> Iterator[
         yield from _consequence(Damage(explained(error, log), split.start), rows)
         return
     chain_from, start, end = (at - split.base_offset for at in (split.chain_from, split.start, split.end))
-    admitted = filter_of(split.selection)
+    admitted = filter_of(split.selection, lengths)
     if not rows.permissive:
         chunks: Iterable[Records | Damage] = walked(window, chain_from, start, end, admitted, cached=heavy)
     else:

@@ -23,8 +23,6 @@ from store.message.record import (
     BORN_TIMESTAMP_AT,
     BORN_V6,
     HOST_MASK,
-    MAGIC_AT,
-    MAGIC_V2,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
     STORE_V6,
@@ -188,12 +186,6 @@ class Records:
         """Return where each topic begins, and its length. All lengths must add up to the record's size."""
         sound = self._sound_parts
         return sound[Part.TOPIC_AT], sound[Part.TOPIC_BYTES]
-
-    @property
-    def likely_topic_at(self) -> Positions:
-        """Return where each topic begins if the record is sound; -1 where it is known not to be."""
-        body_bytes, is_v2 = self.head(Head.BODY_BYTES), self.window.view(">u4")[self.starts + MAGIC_AT] == MAGIC_V2
-        return np.where(body_bytes < 0, np.int64(-1), self.body_at + body_bytes + 1 + is_v2)
 
     @property
     def properties_span(self) -> Span:

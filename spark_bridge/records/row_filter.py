@@ -23,6 +23,7 @@ from spark_bridge.records.records import Records
 
 CONDITIONS_MAX, VALUES_MAX = 64, 10_000  # a condition's values are compared with each row
 IN, NOT_IN = "in", "not in"
+BODY_LENGTH = "bodyLength"
 _COMPARED: Mapping[str, Callable[..., Any]] = {
     "==": pc.equal, "=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater,
     ">=": pc.greater_equal,
@@ -79,6 +80,14 @@ class RowFilter:
                 range_here = compared(sign, value.value, MICROSECONDS) if is_time else compared(sign, value.as_py())
                 by_column[column.name] = by_column.get(column.name, Range()).met(range_here)
         return by_column
+
+    def body_bytes(self) -> Range:
+        """The lengths that bodies must have in a row that is kept."""
+        lengths = Range()
+        for column, sign, value in self.conditions:
+            if column.name == BODY_LENGTH and sign in COMPARED:
+                lengths = lengths.met(compared(sign, value.as_py()))
+        return lengths
 
     def plain(self) -> tuple[tuple[str, str, Any], ...]:
         """The conditions in JSON's types, as `parse_conditions` takes them."""

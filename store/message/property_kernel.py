@@ -32,6 +32,7 @@ class Value(IntEnum):
 
 
 VALUE_COLUMNS = len(Value)
+NO_BITS = 0
 
 
 class Pair(IntEnum):
@@ -53,12 +54,26 @@ def _next_separator(array: Bytes, at: int, end: int, ahead: Separators) -> tuple
     block, bits = ahead.block, ahead.bits
     while bits == 0:
         if block + 2 * EQUAL_BYTES > array.size:
-            return find_byte(array, at, end, PAIR_SEPARATOR), Separators(block, np.int64(0))
+            return find_byte(array, at, end, PAIR_SEPARATOR), Separators(block, NO_BITS)
         block += EQUAL_BYTES
         if block >= end:
-            return end, Separators(block, np.int64(0))
+            return end, Separators(block, NO_BITS)
         bits = equal_bytes(array, block, PAIR_SEPARATOR)
     return min(block + trailing_zeros(bits), end), Separators(block, bits & (bits - 1))
+
+
+@bare_kernel
+def find_value(array: Bytes, at: int, end: int, name: Bytes) -> tuple[int, int]:
+    """Where the value of the property of that name begins and ends in the string [at, end); both `at` without one."""
+    first, behind = at, at
+    ahead = Separators(at - EQUAL_BYTES, NO_BITS)
+    while at < end:
+        stop, ahead = _next_separator(array, at, end, ahead)
+        value = at + name.size + 1
+        if value < stop and array[value - 1] == NAME_SEPARATOR and same_bytes(array, at, name, 0, name.size):
+            first, behind = value, stop
+        at = stop + 1
+    return first, behind
 
 
 @kernel
@@ -71,7 +86,7 @@ def find_properties(array: Bytes, starts: Words, lengths: Words, names: Bytes, n
         at, end = starts[row], starts[row] + lengths[row]
         for column in range(0, values.shape[0], VALUE_COLUMNS):
             values[column + Value.AT, row], values[column + Value.BYTES, row] = at, 0
-        ahead = Separators(np.int64(at - EQUAL_BYTES), np.int64(0))
+        ahead = Separators(at - EQUAL_BYTES, NO_BITS)
         while at < end:
             stop, ahead = _next_separator(array, at, end, ahead)
             for number in range(name_ends.size - 1):
@@ -111,7 +126,7 @@ def find_pairs(array: Bytes, starts: Words, lengths: Words, pairs: Words, ends: 
         first, first_seen, mask = count, seen, np.int64(15)
         while mask < lengths[row] // 2:
             mask = 2 * mask + 1
-        ahead = Separators(np.int64(at - EQUAL_BYTES), np.int64(0))
+        ahead = Separators(at - EQUAL_BYTES, NO_BITS)
         while at < end:
             stop, ahead = _next_separator(array, at, end, ahead)
             equals = find_byte(array, at, stop, NAME_SEPARATOR)

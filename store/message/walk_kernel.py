@@ -8,7 +8,7 @@ says where a record's parts lie. Columns are int64, a row of a matrix each; posi
 A scan for recovery and dispatch is another one: `rows_kernel.scan` checks all lengths, and ends at the first fault.
 """
 
-# mypy: disable-error-code="no-any-return"
+# mypy: disable-error-code="no-any-return,return-value"
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ipc.compiled.atomics import address_of
 from ipc.compiled.kernels import bare_kernel, kernel
 from ipc.compiled.memory import load_be32, load_be64, prefetch
 from ipc.compiled.texts import is_text, name_hash, same_bytes
-from store.message import record
+from store.message import properties, record
 from store.message.measure_kernel import (
     BODY_FAULT,
     BODY_LENGTH_AT,
@@ -34,6 +34,7 @@ from store.message.measure_kernel import (
     names_itself,
     store_timestamp,
 )
+from store.message.property_kernel import find_value
 
 MAGIC_V1, MAGIC_BLANK = record.MAGIC_V1 - (1 << 32), record.BLANK_MAGIC - (1 << 32)  # as load_be32 gives them: signed
 MAGIC_AT, SYS_FLAG_AT, PHYSICAL_OFFSET_AT = record.MAGIC_AT, record.SYS_FLAG_AT, record.PHYSICAL_OFFSET_AT
@@ -41,6 +42,7 @@ QUEUE_ID_AT, QUEUE_OFFSET_AT, BORN_TIMESTAMP_AT = record.QUEUE_ID_AT, record.QUE
 BLANK_BYTES = record.BLANK_BYTES
 HEAD_BYTES = PHYSICAL_OFFSET_AT + 8  # what says whether a record begins here
 INNER_BATCH = int(record.SysFlag.INNER_BATCH)
+TAGS_NAME = np.frombuffer(properties.TAGS.encode(), np.uint8)
 LETTERS_BYTES = 4  # by which most topics are known not to be looked up
 # Where heads lie a kilobyte apart the CPU does not see that memory is read in order: it is asked for the bytes ahead.
 AHEAD_BYTES, LINE_BYTES, NEAR_BYTES = 4096, 64, 4096
@@ -61,7 +63,7 @@ class Part(IntEnum):
 class Limited(IntEnum):
     """Pairs of `Wanted.limits`: the first and the last value that is wanted of each."""
 
-    QUEUE_OFFSET, PHYSICAL_OFFSET, STORED_MS, BORN_MS = 0, 2, 4, 6
+    QUEUE_OFFSET, PHYSICAL_OFFSET, STORED_MS, BORN_MS, BODY_BYTES = 0, 2, 4, 6, 8
 
 
 class WalkStop(IntEnum):
@@ -97,23 +99,33 @@ class Topics(NamedTuple):
     table: Words  # a power of two, larger than their number
 
 
-class Wanted(NamedTuple):
-    """Records that are wanted: without any of these flags, of these queues, inside the limits, of wanted topics.
+class Tags(NamedTuple):
+    """Tags that are wanted, one behind the other, and where they end, behind a 0; no ends: all."""
 
-    Limits do not hold for an inner batch: its messages have offsets and times of their own.
+    names: Bytes
+    ends: Words
+
+
+class Wanted(NamedTuple):
+    """Records that are wanted: without any of these flags, of these queues, inside the limits, of wanted topics, tags.
+
+    Limits and tags do not hold for an inner batch: its messages have their own. A body that reaches beyond its record
+    has no length, which is for its reader to tell.
     """
 
     without_flags: int
     queue_ids: Words  # ascending; none: all
     limits: Words  # see Limited; none: no limits
     topics: Topics
+    tags: Tags
 
 
 NO_NUMBERS = np.zeros(0, np.int64)
 NO_TOPICS = Topics(
     int(Asked.NONE), NO_NUMBERS, np.zeros((1, len(Place)), np.int64), np.zeros(1, np.uint8), np.zeros(1, np.int64)
 )
-EVERY_RECORD = Wanted(0, NO_NUMBERS, NO_NUMBERS, NO_TOPICS)
+ALL_TAGS = Tags(np.frombuffer(b"-", np.uint8), NO_NUMBERS)
+EVERY_RECORD = Wanted(0, NO_NUMBERS, NO_NUMBERS, NO_TOPICS, ALL_TAGS)
 
 
 class Stretch(NamedTuple):
@@ -135,6 +147,12 @@ class Named(NamedTuple):
     queue_id: int
 
 
+class Naming(IntEnum):
+    """What an entry names: its own message, if the record is sound; another message of its size; no record of it."""
+
+    OWN, OTHER, NO_RECORD = 0, 1, 2
+
+
 class Verdict(IntEnum):
     """Whether a record is wanted; UNKNOWN: its topic is not known; FAULTY: its topic cannot be read."""
 
@@ -142,22 +160,27 @@ class Verdict(IntEnum):
 
 
 @bare_kernel
+def _body_bytes(array: Bytes, at: int, size: int) -> int:
+    """The length of the body as the record at `at` says it; -1 where it would reach beyond the record."""
+    extra = host_bytes(load_be32(array, at + SYS_FLAG_AT))
+    room = size - FIXED_BYTES - extra
+    if room < 0 or at + FIXED_BYTES + extra > array.size:
+        return np.int64(-1)
+    body_bytes = load_be32(array, at + BODY_LENGTH_AT + extra)
+    return body_bytes if 0 <= body_bytes <= room else np.int64(-1)
+
+
+@bare_kernel
 def _fill(array: Bytes, at: int, heads: Words, row: int) -> None:
     """Write the head of the record at `at`, of which FIXED_BYTES bytes are there."""
     size, sys_flag = load_be32(array, at), load_be32(array, at + SYS_FLAG_AT)
-    extra = host_bytes(sys_flag)
-    room, body_bytes = size - FIXED_BYTES - extra, np.int64(-1)
-    if room >= 0 and at + FIXED_BYTES + extra <= array.size:
-        body_bytes = load_be32(array, at + BODY_LENGTH_AT + extra)
-        if body_bytes > room:
-            body_bytes = np.int64(-1)
     heads[Head.START, row], heads[Head.SIZE, row], heads[Head.SYS_FLAG, row] = at, size, sys_flag
     heads[Head.QUEUE_ID, row] = load_be32(array, at + QUEUE_ID_AT)
     heads[Head.QUEUE_OFFSET, row] = load_be64(array, at + QUEUE_OFFSET_AT)
     heads[Head.BORN_MS, row] = load_be64(array, at + BORN_TIMESTAMP_AT)
     heads[Head.STORED_MS, row] = store_timestamp(array, at)
-    heads[Head.BODY_AT, row] = at + BODY_LENGTH_AT + extra + BODY_LENGTH_BYTES
-    heads[Head.BODY_BYTES, row] = max(body_bytes, np.int64(-1))
+    heads[Head.BODY_AT, row] = at + BODY_LENGTH_AT + host_bytes(sys_flag) + BODY_LENGTH_BYTES
+    heads[Head.BODY_BYTES, row] = _body_bytes(array, at, size)
 
 
 @bare_kernel
@@ -174,7 +197,8 @@ def _is_among(values: Words, value: int) -> bool:
 
 
 @bare_kernel
-def _is_inside(array: Bytes, at: int, base_offset: int, limits: Words) -> bool:
+def _is_inside(array: Bytes, at: int, size: int, base_offset: int, limits: Words) -> bool:
+    body_bytes = _body_bytes(array, at, size)
     offset, stored_ms = load_be64(array, at + QUEUE_OFFSET_AT), store_timestamp(array, at)
     born_ms, place = load_be64(array, at + BORN_TIMESTAMP_AT), base_offset + at
     return (
@@ -182,6 +206,7 @@ def _is_inside(array: Bytes, at: int, base_offset: int, limits: Words) -> bool:
         and limits[Limited.PHYSICAL_OFFSET] <= place <= limits[Limited.PHYSICAL_OFFSET + 1]
         and limits[Limited.STORED_MS] <= stored_ms <= limits[Limited.STORED_MS + 1]
         and limits[Limited.BORN_MS] <= born_ms <= limits[Limited.BORN_MS + 1]
+        and (body_bytes < 0 or limits[Limited.BODY_BYTES] <= body_bytes <= limits[Limited.BODY_BYTES + 1])
     )
 
 
@@ -230,6 +255,19 @@ def enter_topics(topics: Topics, first: int, until: int) -> None:
 
 
 @bare_kernel
+def _verdict_on_tags(array: Bytes, at: int, size: int, tags: Tags) -> Verdict:
+    spans = measure(array, at, size)
+    if spans.body_at < 0:
+        return Verdict.FAULTY
+    first, behind = find_value(array, spans.properties_at, spans.end, TAGS_NAME)
+    for number in range(tags.ends.size - 1):
+        name_at, count = tags.ends[number], tags.ends[number + 1] - tags.ends[number]
+        if count == behind - first > 0 and same_bytes(array, first, tags.names, name_at, count):
+            return Verdict.WANTED
+    return Verdict.UNWANTED
+
+
+@bare_kernel
 def _verdict(array: Bytes, at: int, size: int, base_offset: int, wanted: Wanted) -> Verdict:
     """Whether the record of `size` bytes at `at`, which are there, is wanted."""
     sys_flag = load_be32(array, at + SYS_FLAG_AT)
@@ -237,14 +275,20 @@ def _verdict(array: Bytes, at: int, size: int, base_offset: int, wanted: Wanted)
         return Verdict.UNWANTED
     if wanted.queue_ids.size and not _is_among(wanted.queue_ids, load_be32(array, at + QUEUE_ID_AT)):
         return Verdict.UNWANTED
-    if wanted.limits.size and not sys_flag & INNER_BATCH and not _is_inside(array, at, base_offset, wanted.limits):
+    if (
+        wanted.limits.size
+        and not sys_flag & INNER_BATCH
+        and not _is_inside(array, at, size, base_offset, wanted.limits)
+    ):
         return Verdict.UNWANTED
-    asked = wanted.topics.asked
-    if asked == Asked.NONE:
-        return Verdict.WANTED
-    if asked == Asked.BEGINNING_SO and not _begins_so(array, at, size, sys_flag, wanted.topics.beginnings):
-        return Verdict.WANTED
-    return _verdict_on_topic(array, at, size, wanted.topics)
+    asked, verdict = wanted.topics.asked, Verdict.WANTED
+    if asked == Asked.ALL or (
+        asked == Asked.BEGINNING_SO and _begins_so(array, at, size, sys_flag, wanted.topics.beginnings)
+    ):
+        verdict = _verdict_on_topic(array, at, size, wanted.topics)
+    if verdict == Verdict.WANTED and wanted.tags.ends.size and not sys_flag & INNER_BATCH:
+        return _verdict_on_tags(array, at, size, wanted.tags)
+    return verdict
 
 
 @bare_kernel
@@ -347,25 +391,36 @@ def _part(array: Bytes, at: int, size: int, parts: Words, row: int) -> int:
     return fault
 
 
-@kernel
-def collect_named(array: Bytes, named: Named, base_offset: int, heads: Words, parts: Words) -> int:
-    """Write heads and parts of the records that entries of a queue name, as long as each is what its entry says.
+@bare_kernel
+def _has_topic(array: Bytes, heads: Words, row: int, topic: Bytes) -> bool:
+    """Whether the record whose head that is has the topic, if it is sound; its other lengths are not checked."""
+    is_v2 = load_be32(array, heads[Head.START, row] + MAGIC_AT) == MAGIC_V2
+    topic_at = heads[Head.BODY_AT, row] + heads[Head.BODY_BYTES, row] + 1 + is_v2
+    if heads[Head.BODY_BYTES, row] < 0 or topic_at + topic.size > array.size:
+        return False
+    count = np.int64(array[topic_at - 1]) + (np.int64(array[topic_at - 2]) << 8 if is_v2 else 0)
+    return is_text(array, topic_at, count, topic)
 
-    Returns how many are: the next one's entry names no sound record, one of another size, or another message.
+
+@kernel
+def collect_named(array: Bytes, named: Named, base_offset: int, heads: Words, parts: Words, judged: Bytes) -> int:
+    """Judge the records that entries of a queue name (Naming), and write their heads and parts, if there are any.
+
+    Returns how many are not the messages of their entries.
     """
+    others = np.int64(0)
     for row in range(named.positions.size):
-        at = named.positions[row]
-        if not 0 <= at <= array.size - FIXED_BYTES or not _begins_here(array, at, base_offset):
-            return row
-        size = load_be32(array, at)
-        if size != named.sizes[row] or at + size > array.size or load_be32(array, at + QUEUE_ID_AT) != named.queue_id:
-            return row
-        if load_be64(array, at + QUEUE_OFFSET_AT) != named.numbers[row] or _part(array, at, size, parts, row):
-            return row
-        if not is_text(array, parts[Part.TOPIC_AT, row], parts[Part.TOPIC_BYTES, row], named.topic):
-            return row
-        _fill(array, at, heads, row)
-    return named.positions.size
+        at, size = named.positions[row], np.int64(named.sizes[row])
+        judged[row] = Naming.NO_RECORD
+        is_there = FIXED_BYTES <= size <= array.size - at and at >= 0 and _begins_here(array, at, base_offset)
+        if is_there and load_be32(array, at) == size:
+            _fill(array, at, heads, row)
+            _part(array, at, size, parts, row)
+            is_own = heads[Head.QUEUE_ID, row] == named.queue_id and _has_topic(array, heads, row, named.topic)
+            is_own = is_own and heads[Head.QUEUE_OFFSET, row] == named.numbers[row]
+            judged[row] = Naming.OWN if is_own else Naming.OTHER
+        others += judged[row] != Naming.OWN
+    return others
 
 
 @kernel

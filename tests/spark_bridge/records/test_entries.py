@@ -11,7 +11,7 @@ import pytest
 
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.plan.inventory import find_extent, find_queues, topics_of
-from spark_bridge.records.entries import QueueEntries, records_named, wrong_entries
+from spark_bridge.records.entries import QueueEntries, judged, records_named
 from spark_bridge.records.window import LogWindow
 from spark_bridge.split.splits import LogExtent, Selection, Split, plan
 from store.errors import CorruptRecord
@@ -33,6 +33,11 @@ def store(tmp_path: Path) -> SmallStore:
         made.put("ab"[number % 2], b"%04d" % number)
     made.dispatch()
     return made
+
+
+def wrong(window: LogWindow, entries: QueueEntries) -> list[int]:
+    """The rows of entries that name no record of their size, or another message."""
+    return judged(window, entries)[1].tolist()
 
 
 def queue_file(store: SmallStore, topic: str, queue_id: int = 0) -> Path:
@@ -141,8 +146,8 @@ def test_a_multi_dispatch_queue_is_believed_by_the_names_and_offsets_in_the_mess
     store = dispatched_twice(tmp_path, names, offsets)
     topic, queue_id, number = queue
     entries = one_entry(topic, number, 0, store.records[0][1], queue_id)
-    assert (len(wrong_entries(window_of(store), entries)) == 0) == is_right
-    assert len(wrong_entries(window_of(store), one_entry("a", 0, 0, store.records[0][1], 3))) == 0
+    assert (len(wrong(window_of(store), entries)) == 0) == is_right
+    assert len(wrong(window_of(store), one_entry("a", 0, 0, store.records[0][1], 3))) == 0
 
 
 def wide_record(topic: str, queue_offset: int) -> bytes:
@@ -163,7 +168,7 @@ def test_a_topic_that_begins_or_ends_as_the_queue_s_is_another(topic, written):
     for record in records:
         window = LogWindow("log", 0, np.frombuffer(record, np.uint8), len(record))
         entry = one_entry(topic, 7, 0, len(record))
-        assert (len(wrong_entries(window, entry)) == 0) == (topic == written)
+        assert (len(wrong(window, entry)) == 0) == (topic == written)
         with nullcontext() if topic == written else pytest.raises(CorruptRecord):
             assert records_named(window, entry).topic.to_pylist() == [topic]
 
@@ -172,7 +177,7 @@ def test_what_no_record_is_belongs_to_no_queue(store):
     window = window_of(store)
     offset, size, *_ = store.records[2]
     records_named(window, one_entry("a", 1, offset, size))
-    assert len(wrong_entries(LogWindow(window.path, 0, window.bytes, 5), one_entry("a", 1, offset, size))) == 1
+    assert len(wrong(LogWindow(window.path, 0, window.bytes, 5), one_entry("a", 1, offset, size))) == 1
     for wrong_offset, wrong_size in ((offset + 1, size), (offset, size + 1), (store.end - 20, 91), (-5, 91)):
         with pytest.raises(CorruptRecord):
             records_named(window, one_entry("a", 1, wrong_offset, wrong_size))
@@ -185,10 +190,10 @@ def test_whatever_a_record_s_lengths_are_nothing_outside_the_window_is_read(stor
         for byte in (0, 0x7F, 0x80, 0xFF):
             content = window.bytes.copy()
             content[offset + at] = byte
-            wrong_entries(LogWindow(window.path, 0, content, store.end), one_entry("a", 29, offset, size))
+            wrong(LogWindow(window.path, 0, content, store.end), one_entry("a", 29, offset, size))
     content = window.bytes.copy()
     content[offset + QUEUE_OFFSET_AT + 7] ^= 1
-    assert len(wrong_entries(LogWindow(window.path, 0, content, store.end), one_entry("a", 29, offset, size))) == 1
+    assert len(wrong(LogWindow(window.path, 0, content, store.end), one_entry("a", 29, offset, size))) == 1
 
 
 @pytest.mark.parametrize(("version", "name"), GOLDEN_STORES)

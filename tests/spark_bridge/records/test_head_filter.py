@@ -11,12 +11,13 @@ import pytest
 
 from spark_bridge.options.ranges import NUMBER_MAX, UNLIMITED, Range, Ranges
 from spark_bridge.records import head_filter
-from spark_bridge.records.head_filter import filter_of
+from spark_bridge.records.head_filter import ANY, filter_of
 from spark_bridge.records.selection import select
 from spark_bridge.records.walk import collected, walked
 from spark_bridge.records.window import LogWindow
 from spark_bridge.split.splits import Selection
 from store.message.host import Host
+from store.message.properties import parse
 from store.message.record import MAGIC_V1, MAGIC_V2, SysFlag, encode
 from store.message.topics import is_system_topic
 
@@ -27,6 +28,13 @@ TOPICS = (
 FLAGS = (0, 0, 0, 0, int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_ROLLBACK), int(SysFlag.COMPRESSED),
          int(SysFlag.INNER_BATCH), int(SysFlag.TRANSACTION_COMMIT))  # fmt: skip
 HOSTS = (Host("127.0.0.1", 10911), Host("2001:db8:0:0:0:0:0:1", 10912))
+PROPERTIES = (
+    b"", b"TAGS\x01red", b"TAGS\x01red\x02KEYS\x01k\x02", b"KEYS\x01TAGS\x02TAGS\x01blue",
+    b"XTAGS\x01red\x02TAGS\x01\x02",
+    b"TAGS\x01red\x02TAGS\x01blue\x02", "TAGS\x01grün".encode(), b"TAGS\x01\xff",
+    b"A\x01" + b"b" * 90 + b"\x02TAGS\x01red",
+)  # fmt: skip
+TAGS = ("red", "blue", "grün", "\ufffd", "re", "", "other")
 RECORDS, SELECTIONS = 400, 600
 
 
@@ -40,18 +48,21 @@ class Put(NamedTuple):
     stored_ms: int
     born_ms: int
     sys_flag: int
+    body_bytes: int
+    properties: bytes
 
 
 def log_of(chance: random.Random) -> tuple[LogWindow, list[Put]]:
     base, data, puts = chance.choice((0, 1 << 30)), b"", []
     for _ in range(RECORDS):
         put = Put(base + len(data), chance.choice(TOPICS), chance.randrange(5), chance.randrange(40),
-                  1000 + chance.randrange(60), 900 + chance.randrange(60), chance.choice(FLAGS))  # fmt: skip
+                  1000 + chance.randrange(60), 900 + chance.randrange(60), chance.choice(FLAGS), chance.randrange(40),
+                  chance.choice(PROPERTIES))  # fmt: skip
         data += encode(
-            topic=put.topic, body=bytes(chance.randrange(40)), queue_id=put.queue_id, queue_offset=put.queue_offset,
+            topic=put.topic, body=bytes(put.body_bytes), queue_id=put.queue_id, queue_offset=put.queue_offset,
             store_timestamp_ms=put.stored_ms, born_timestamp_ms=put.born_ms, sys_flag=put.sys_flag,
             physical_offset=put.offset, born_host=chance.choice(HOSTS), store_host=chance.choice(HOSTS),
-            magic=chance.choice((MAGIC_V1, MAGIC_V2)),
+            magic=chance.choice((MAGIC_V1, MAGIC_V2)), properties=put.properties,
         )  # fmt: skip
         puts.append(put)
     array = np.frombuffer(data, np.uint8)
@@ -79,10 +90,11 @@ def selection_of(chance: random.Random, puts: list[Put]) -> Selection:
         topic_pattern=chance.choice((None, None, None, "order.*", ".*[0-9]")),
         queues=chance.choice((None, None, frozenset(chance.sample(pairs, 5)))),
         ranges=chance.choice((UNLIMITED, ranges)),
+        tags=some(TAGS),  # type: ignore[arg-type]
     )
 
 
-def is_wanted(put: Put, asked: Selection) -> bool:
+def is_wanted(put: Put, asked: Selection, lengths: Range = ANY) -> bool:
     if put.sys_flag & SysFlag.TRANSACTION_PREPARED:  # also the bit of those that were rolled back
         return False
     if asked.queue_ids is not None and put.queue_id not in asked.queue_ids:
@@ -95,10 +107,15 @@ def is_wanted(put: Put, asked: Selection) -> bool:
         return False
     if asked.queues is not None and (put.topic, put.queue_id) not in asked.queues:
         return False
-    values = (put.queue_offset, put.offset, put.stored_ms, put.born_ms)
-    return bool(put.sys_flag & SysFlag.INNER_BATCH) or all(
+    if put.sys_flag & SysFlag.INNER_BATCH:
+        return True
+    are_bytes = asked.tags is not None and "\ufffd" not in asked.tags  # else it is asked later
+    if are_bytes and parse(put.properties).get("TAGS") not in (asked.tags or ()):
+        return False
+    values = (put.queue_offset, put.offset, put.stored_ms, put.born_ms, put.body_bytes)
+    return all(
         (limits.first is None or value >= limits.first) and (limits.end is None or value < limits.end)
-        for value, limits in zip(values, asked.ranges, strict=True)
+        for value, limits in zip(values, (*asked.ranges, lengths), strict=True)
     )
 
 
@@ -111,13 +128,17 @@ def test_a_walk_admits_what_a_plain_filter_admits(topics_max: int, monkeypatch: 
         if number % 100 == 99:
             window, puts = log_of(chance)
         asked = selection_of(chance, puts)
-        wanted = [put.offset for put in puts if is_wanted(put, asked)]
-        chunks = [select(found, asked) for found in walked(window, 0, 0, window.length, filter_of(asked))]
+        lengths = chance.choice((ANY, ANY, range_of(chance, list(range(40)))))
+        wanted = [put.offset for put in puts if is_wanted(put, asked, lengths)]
+        chunks = [select(found, asked) for found in walked(window, 0, 0, window.length, filter_of(asked, lengths))]
         assert [int(at) for found in chunks for at in window.offsets(found.starts)] == wanted, asked
         starts = np.array([put.offset for put in puts]) - window.base_offset
-        assert window.offsets(select(collected(window, starts, filter_of(asked)), asked).starts).tolist() == wanted
+        assert (
+            window.offsets(select(collected(window, starts, filter_of(asked, lengths)), asked).starts).tolist()
+            == wanted
+        )
         admitted += bool(wanted)
-    assert SELECTIONS // 4 < admitted < SELECTIONS
+    assert SELECTIONS // 5 < admitted < SELECTIONS
 
 
 def test_each_topic_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
