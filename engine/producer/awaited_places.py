@@ -10,7 +10,7 @@ from engine.errors import EngineError
 from ipc.arrays import Words
 from ipc.ring import DESCRIPTOR_WORDS, ControlWord, Descriptor
 
-Place = tuple[int, int]  # physical offset, or -errno when refused; queue offset
+RecordPlace = tuple[int, int]  # physical offset, or -errno when refused; queue offset
 
 
 class AwaitedPlaces:
@@ -18,7 +18,7 @@ class AwaitedPlaces:
 
     def __init__(self, control: Words, words: Words) -> None:
         self._control, self._descriptors = control, words.reshape(-1, DESCRIPTOR_WORDS)
-        self._expected: dict[int, list[Place]] = {}  # by number, ascending; the list is empty until its place is kept
+        self._expected: dict[int, list[RecordPlace]] = {}  # by number, ascending; empty until the place is kept
 
     def expect(self, number: int) -> None:
         """Somebody waits for record `number`, the last one published."""
@@ -39,7 +39,7 @@ class AwaitedPlaces:
                 kept.append(self.described(number))
         return tail + len(self._descriptors)
 
-    def place_of(self, number: int) -> Place:
+    def place_of(self, number: int) -> RecordPlace:
         """The place of a record that the writer has passed."""
         place, kept = self.described(number), self._expected.get(number)
         # Its descriptor gets another place only once the record that has it now is published.
@@ -49,7 +49,7 @@ class AwaitedPlaces:
             return kept[0]
         raise EngineError(f"the place of record {number} was overwritten by later records before it was read")
 
-    def described(self, number: int) -> Place:
+    def described(self, number: int) -> RecordPlace:
         """Return a record's place from its descriptor, if no later record has the descriptor."""
         descriptor = self._descriptors[number % len(self._descriptors)]
         return int(descriptor[Descriptor.PHYSICAL_OFFSET]), int(descriptor[Descriptor.QUEUE_OFFSET])

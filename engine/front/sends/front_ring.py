@@ -52,7 +52,7 @@ class FrontPipeline(Pipeline):
     """A pipeline whose tokens are Waiters."""
 
     def numbered(self, token: Waiter, number: int) -> None:
-        """Tell the number to whoever asked for it."""
+        """Tell a put's owner under which number its record is published."""
         if token.on_number is not None:
             token.on_number(number)
 

@@ -73,7 +73,10 @@ class CompiledPuts(CompiledAnswers, Protocol):
 
 
 class PutTasks(Answerer):
-    """The facts, the ring and the answers that all puts of one front share."""
+    """Tasks of one front: requests that put something into the log, until they are answered.
+
+    All that handles a request has this object, with the settings, the ring and the limits that they share.
+    """
 
     def __init__(self, context: FrontContext) -> None:
         config = context.config

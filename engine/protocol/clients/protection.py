@@ -9,14 +9,14 @@ from __future__ import annotations
 QUEUES_MAX = 100_000
 EVERY_MS = 180_000
 
-Place = tuple[str, int]  # topic, queue id
+Queue = tuple[str, int]  # topic, queue id
 
 
 class SlowGroups:
     """The distance of each group to the log's end in each queue, by its last message."""
 
     def __init__(self) -> None:
-        self._behind: dict[str, dict[Place, int]] = {}
+        self._behind: dict[str, dict[Queue, int]] = {}
         self._queues = 0
 
     def note(self, group: str, topic: str, queue_id: int, behind_bytes: int) -> None:
