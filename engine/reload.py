@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from types import FrameType
 from typing import NamedTuple
 
@@ -119,4 +118,4 @@ class Reload:
 
 def _with_live(of_file: BrokerConfig, wanted: BrokerConfig) -> BrokerConfig:
     """The settings of the one, but for those that may change at run time: they are the other's."""
-    return replace(of_file, **{field: getattr(wanted, field) for field in LIVE.values()})
+    return of_file.replaced(**{field: getattr(wanted, field) for field in LIVE.values()})

@@ -1,4 +1,4 @@
-"""A broker's settings: RocketMQ's keys that we honour, as one frozen dataclass with units in the names.
+"""A broker's settings: RocketMQ's keys that we honour, read from its file.
 
 Implements: BrokerStartup, its reading of the configuration (spec: configuration, section 1)
 Unlike RocketMQ's, an unknown key or a value that does not parse stops the start: a broker that comes up with another
@@ -12,18 +12,14 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from engine.protocol.access import allow_list
-from engine.protocol.access.allow_list import AllowList
 from engine.settings import log_settings
-from engine.settings.client_settings import ClientSettings
 from engine.settings.key import Key
 from engine.settings.key_names import BY_NAME, Unacceptable, setting_of
-from engine.settings.keys import KEYS, OLD_SPELLINGS, OWN_KEYS
+from engine.settings.keys import KEYS, OLD_SPELLINGS, OWN_KEYS, BrokerConfig, BrokerRole, FlushDiskType
 from engine.settings.properties_file import Entry, MalformedEscape, parse
 from engine.settings.tls_mode import TlsMode
 from ipc.host_port import host_port
@@ -119,143 +115,9 @@ def _queue_bytes(values: Mapping[str, Any]) -> tuple[str, int]:
 _SIZES = {"mappedFileSizeCommitLog": _segment_bytes, "mappedFileSizeConsumeQueue": _queue_bytes}
 
 
-CONSUME_QUEUE_UNIT_BYTES, PUTTING_SERVICES = 20, 2  # the latter: delay and transactions
+CONSUME_QUEUE_UNIT_BYTES = 20
 EXPLAINED = ("address", "allow_list")  # what is wrong with them cannot be seen from what is allowed
 EXPORTERS, EXPORTER_NUMBERS = ("DISABLE", "OTLP_GRPC", "PROM", "LOG"), ("0", "1", "2", "3")
-
-
-class BrokerRole(StrEnum):
-    """Roles of a broker, in RocketMQ's words."""
-
-    ASYNC_MASTER = "ASYNC_MASTER"
-    SYNC_MASTER = "SYNC_MASTER"
-    SLAVE = "SLAVE"
-
-
-class FlushDiskType(StrEnum):
-    """Whether an answer waits for the disk."""
-
-    ASYNC_FLUSH = "ASYNC_FLUSH"
-    SYNC_FLUSH = "SYNC_FLUSH"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(ClientSettings):
-    """The settings of one broker; engine/settings/keys.py says what each means."""
-
-    broker_cluster_name: str
-    broker_name: str
-    broker_id: int
-    broker_role: BrokerRole
-    broker_ip1: str
-    broker_ip2: str
-    bind_address: str | None
-    listen_port: int
-    ha_listen_port: int
-    tls_server_mode: TlsMode
-    tls_config_file: Path | None
-    use_tls: bool
-    ha_tls_mode: TlsMode
-    ha_tls_config_file: Path | None
-    name_servers: tuple[str, ...]
-    register_name_server_period_ms: int
-    broker_permission: int
-    compatible_with_old_name_srv: bool
-    broker_heartbeat_interval_ms: int
-    broker_not_active_timeout_ms: int
-    force_register: bool
-    auto_create_topic_enable: bool
-    message_delay_level: str
-    store_path_root_dir: Path
-    store_path_commit_log: Path
-    mapped_file_size_commit_log_bytes: int
-    mapped_file_size_consume_queue_bytes: int
-    batch_queue_file_bytes: int
-    enable_consume_queue_ext: bool
-    queue_ext_file_bytes: int
-    enable_multi_dispatch: bool
-    enable_lmq: bool
-    light_queues_max: int
-    message_index_enable: bool
-    message_index_safe: bool
-    max_hash_slot_num: int
-    max_index_num: int
-    max_message_bytes: int
-    default_topic_queue_nums: int
-    check_crc_on_recover: bool
-    region_id: str
-    trace_on: bool
-    enabled_append_prop_crc: bool
-    timer_wheel_enable: bool
-    transaction_op_msg_max_bytes: int
-    transaction_op_batch_interval_ms: int
-    flush_disk_type: FlushDiskType
-    flush_interval_commit_log_ms: int
-    flush_commit_log_timed: bool
-    flush_commit_log_least_pages: int
-    flush_commit_log_thorough_interval_ms: int
-    flush_interval_consume_queue_ms: int
-    flush_consume_queue_least_pages: int
-    flush_consume_queue_thorough_interval_ms: int
-    sync_flush_timeout_ms: int
-    delete_when_hours: frozenset[int]
-    file_reserved_hours: int
-    disk_max_used_space_percent: int
-    disk_space_warning_level_percent: int
-    disk_space_clean_forcibly_percent: int
-    clean_file_forcibly_enable: bool
-    clean_resource_interval_ms: int
-    delete_commit_log_files_interval_ms: int
-    delete_consume_queue_files_interval_ms: int
-    delete_file_batch_max: int
-    destroy_mapped_file_interval_forcibly_ms: int
-    redelete_hanged_file_interval_ms: int
-    ha_master_address: tuple[str, int] | None
-    slave_timeout_ms: int
-    ha_send_heartbeat_interval_ms: int
-    ha_housekeeping_interval_ms: int
-    ha_reconnect_interval_ms: int
-    ha_transfer_batch_bytes: int
-    ha_slave_fallbehind_max_bytes: int
-    in_sync_replicas: int
-    min_in_sync_replicas: int
-    enable_auto_in_sync_replicas: bool
-    enable_slave_acting_master: bool
-    metrics_exporter_type: str
-    metrics_host: str
-    metrics_port: int | None
-    metrics_samples_max: int
-    ha_flow_control_enable: bool
-    max_ha_transfer_byte_in_second: int
-    remoting_allow_list: AllowList | None
-    admin_allow_list: AllowList | None
-    ha_allow_list: AllowList | None
-    metrics_allow_list: AllowList | None
-    remoting_connections_max: int
-    ha_callers_max: int
-    metrics_connections_max: int
-    max_ha_catch_up_byte_in_second: int
-    sync_from_last_file: bool
-    ha_start_from_min: bool
-    ha_secret_file: Path | None
-    ha_secret_required: bool
-    ha_ack_flushed: bool
-    compat: str
-    region_path: Path
-    store_group: str | None
-    ring_bytes: int
-    producers_max: int
-    affinity: str
-    promoted_role: BrokerRole
-    columnar_sidecar: bool
-
-    @property
-    def rings(self) -> int:
-        """Return how many rings there are.
-
-        The first `producers_max` are producers', those behind them its own roles', which put.
-        """
-        return self.producers_max + self.front_processes + PUTTING_SERVICES
 
 
 class ConfigError(Exception):

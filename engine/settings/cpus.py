@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Set
-from typing import NamedTuple
 
 from ipc.machine import of_this
 
@@ -66,25 +65,12 @@ class SchedAttr(ctypes.Structure):
     )  # fmt: skip
 
 
-class Scheduling(NamedTuple):
-    """The scheduling of a thread. `slice_ns` 0: by a kernel without such wishes, or under another policy."""
-
-    policy: int
-    slice_ns: int
-
-
-def scheduling(thread: int = 0) -> Scheduling:
-    """Return the scheduling of a thread on this machine, 0: the caller. Raises OSError."""
-    attributes = _attributes(thread)
-    return Scheduling(attributes.sched_policy, attributes.sched_runtime)
-
-
 def ask_for_short_slices(role: str) -> None:
     """Ask for a role's short slices, for this thread and all that it starts; does nothing where the kernel refuses."""
     if not role.startswith(PROMPT):
         return
     try:
-        attributes = _attributes(0)
+        attributes = attributes_of(0)
         if attributes.sched_policy in SHARED_TIME and attributes.sched_runtime:
             attributes.sched_runtime = PROMPT_NS
             _call(SYS_SETATTR, 0, ctypes.byref(attributes), 0)
@@ -92,7 +78,8 @@ def ask_for_short_slices(role: str) -> None:
         return
 
 
-def _attributes(thread: int) -> SchedAttr:
+def attributes_of(thread: int) -> SchedAttr:
+    """Return the scheduling of a thread on this machine, 0: the caller. Raises OSError."""
     attributes = SchedAttr()
     _call(SYS_GETATTR, thread, ctypes.byref(attributes), ctypes.sizeof(attributes), 0)
     return attributes

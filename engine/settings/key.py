@@ -1,11 +1,11 @@
 """What a key of the configuration is: its name, its field, its kind, and which values are allowed.
 
-spec: configuration. The keys themselves stand in keys.py and client_keys.py.
+spec: configuration. The settings themselves stand in keys.py and client_keys.py.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from store.compat import LINES
 
@@ -73,3 +73,40 @@ ALLOWED: dict[str, str] = {
     "log_form": "text or json",
     "affinity": "empty (the kernel decides), sync (the synchronous path on one CPU), or CPU numbers as in 0,2-3",
 }
+
+
+KINDS: dict[str, Kind] = {  # a field's type: the kind of its key, where that says no other
+    "int": "int",
+    "bool": "bool",
+    "str": "text",
+    "Path": "path",
+    "AllowList": "allow_list",
+    "BrokerRole": "role",
+    "FlushDiskType": "flush_type",
+    "frozenset[int]": "hours",
+    "tuple[str, ...]": "addresses",
+    "tuple[str, int]": "host_port",
+}
+
+
+def key(
+    name: str,
+    default: str | int | bool | None,
+    low: int = 0,
+    high: int = INT_MAX,
+    *,
+    unit: str = "",
+    kind: Kind | None = None,
+    says: str,
+) -> Any:
+    """Declare a field of a class of settings; `keys_of` adds the field's name, and the kind from its type."""
+    return Key(name, "", cast(Kind, kind), default, low, high, unit, says)
+
+
+def keys_of(settings: type) -> tuple[Key, ...]:
+    """Return the keys of the fields that a class declares."""
+    declared = ((field, of) for field, of in vars(settings).items() if isinstance(of, Key))
+    types = settings.__annotations__
+    return tuple(
+        of._replace(field=field, kind=of.kind or KINDS[types[field].removesuffix(" | None")]) for field, of in declared
+    )

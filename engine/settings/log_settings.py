@@ -50,7 +50,7 @@ LOG_KEYS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LogSettings:
     """A part of `BrokerConfig`; all that a name server's log needs."""
 

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.settings.config import BrokerConfig, BrokerRole
 from ipc.host_port import host_port
 from store.notes.epochs import Epochs
@@ -28,13 +26,13 @@ def effective(config: BrokerConfig, known: Epochs) -> BrokerConfig:
     """The settings of the broker with that file, as its role is now."""
     is_master_by_file = config.broker_role is not BrokerRole.SLAVE
     if is_master(config, known):
-        return config if is_master_by_file else replace(config, broker_role=config.promoted_role, broker_id=0)
+        return config if is_master_by_file else config.replaced(broker_role=config.promoted_role, broker_id=0)
     master = host_port(known.master) or config.ha_master_address
     if not is_master_by_file:
-        return replace(config, ha_master_address=master)
+        return config.replaced(ha_master_address=master)
     if master is None and known.fenced_by is not None and not config.name_servers:  # else they say where it is by now
         master = host_port(known.fenced_by.master)
-    return replace(config, broker_role=BrokerRole.SLAVE, broker_id=_free_id(known), ha_master_address=master)
+    return config.replaced(broker_role=BrokerRole.SLAVE, broker_id=_free_id(known), ha_master_address=master)
 
 
 def knows_master(config: BrokerConfig) -> bool:

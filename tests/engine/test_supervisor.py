@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from engine.settings.config import from_mapping
-from engine.settings.cpus import PROMPT_NS, scheduling
+from engine.settings.cpus import PROMPT_NS, attributes_of
 from engine.shared_memory.cursors import BrokerCounters, Serving
 from engine.supervisor import YIELDING_NICENESS, Supervisor
 from ipc import waiting
@@ -67,12 +67,14 @@ def starting(directory: Path, *only: str) -> tuple[Any, BrokerCounters, Deaths]:
 
 
 def test_fronts_and_writer_run_before_roles_that_nobody_waits_for(tmp_path: Path) -> None:
-    usual_ns = scheduling().slice_ns
+    usual_ns = attributes_of(0).sched_runtime
     prompt_ns = PROMPT_NS if usual_ns else 0  # an older kernel knows no such wish
     expected = {"writer": prompt_ns, "front.0": prompt_ns, "dispatcher": usual_ns}
     with LocalBroker(tmp_path / "broker") as broker:
         pids = BrokerCounters.attach(extent.require_running(broker.store).region_directory).pids
-        await_that(lambda: {role: scheduling(pids[role].read()).slice_ns for role in expected} == expected, "asked for")
+        await_that(
+            lambda: {role: attributes_of(pids[role].read()).sched_runtime for role in expected} == expected, "asked for"
+        )
 
 
 def test_a_broker_is_ready_once_all_fronts_serve_at_both_ports(tmp_path: Path) -> None:

@@ -10,16 +10,23 @@ from pathlib import Path
 import pytest
 
 from engine.settings import cpus
-from engine.settings.cpus import PROMPT_NS, scheduling
+from engine.settings.cpus import PROMPT_NS, attributes_of
 
 APPLY = """
 import sys
 from engine.settings import cpus
 cpus.SYS_SETATTR = int(sys.argv[2] or cpus.SYS_SETATTR)
 cpus.ask_for_short_slices(sys.argv[1])
-print(*cpus.scheduling())
+of = cpus.attributes_of(0)
+print(of.sched_policy, of.sched_runtime)
 """
 NO_SUCH_CALL = "1000000"
+
+
+def scheduling() -> tuple[int, int]:
+    """(policy, slice) of this process."""
+    of = attributes_of(0)
+    return of.sched_policy, of.sched_runtime
 
 
 def _applied(role: str, call: str = "") -> tuple[int, ...]:
@@ -43,13 +50,13 @@ def test_a_role_that_clients_wait_for_has_a_short_slice(role: str) -> None:
 
 @pytest.mark.parametrize("role", ["dispatcher", "housekeeper", "flusher", ""])
 def test_the_others_have_the_kernels(role: str) -> None:
-    assert _applied(role) == tuple(scheduling())
+    assert _applied(role) == scheduling()
 
 
 def test_a_refused_slice_is_accepted() -> None:
-    assert _applied("writer", NO_SUCH_CALL) == tuple(scheduling())
+    assert _applied("writer", NO_SUCH_CALL) == scheduling()
 
 
 def test_a_thread_that_is_not_there_is_an_error() -> None:
     with pytest.raises(OSError, match=os.strerror(3)):
-        scheduling((1 << 31) - 1)
+        attributes_of((1 << 31) - 1)

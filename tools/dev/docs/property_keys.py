@@ -21,8 +21,7 @@ the key while the broker runs, and in the broker's file. *Slipstream only*: Rock
 
 """
 COLUMNS = ("key", "what it does")
-HEADING = re.compile(r"^    # (?P<heading>[^.;:]+)", re.MULTILINE)
-KEY = re.compile(r'^    (?:# (?P<heading>[^.;:\n]+)|Key\(\s*"(?P<key>[^"]+)")', re.MULTILINE)
+KEY = re.compile(r'^    (?:# (?P<heading>[^.;:\n]+)|\w+: .+ = key\((?:  #.*)?\s*"(?P<key>[^"]+)")', re.MULTILINE)
 
 
 def page() -> str:

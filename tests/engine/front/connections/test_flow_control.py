@@ -6,7 +6,6 @@ import errno
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -301,7 +300,7 @@ def test_a_log_that_takes_nothing_rejects_and_gives_back_what_waits(region_dir: 
         client.send(send(3, queue_id=9))  # parked: its queue has no slot
         await_that(lambda: pipeline_of(bed.front).parked_puts == 1, "it is parked, and the writer rests since before")
         tasks = sends_of(bed.front).tasks
-        tasks.config = replace(tasks.config, page_cache_busy_timeout_ms=300)
+        tasks.config = tasks.config.replaced(page_cache_busy_timeout_ms=300)
         answer = client.take()
         assert answer.opaque == 3 and refused(answer, answers.STORE_BUSY), answer
         assert refused(bed.exchange(other, send(4)), answers.REJECTED)
