@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 
-from tools.dev.docs import benchmarks, code_pages, places, texts
+from tools.dev.docs import (
+    benchmarks,
+    command_help,
+    error_codes,
+    places,
+    property_keys,
+    reason_codes,
+    request_codes,
+    texts,
+)
+
+# Pages that are made from the code each time the site is built, by their place on it.
+PAGES: dict[str, Callable[[], str]] = {
+    "benchmarks.md": benchmarks.page,
+    "how-to/error-codes.md": error_codes.page,
+    "how-to/reason-codes.md": reason_codes.page,
+    "reference/commands.md": command_help.page,
+    "reference/keys.md": property_keys.page,
+    "reference/requests.md": request_codes.page,
+}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the documents beside the code and the pages made from it; give pages that nobody placed a place."""
     for uri, path in places.PLACED.items():
         files.append(File.generated(config, uri, content=texts.read(path)))
-    for uri, made in code_pages.PAGES.items():
+    for uri, made in PAGES.items():
         files.append(File.generated(config, uri, content=made()))
     for uri, picture in benchmarks.pictures().items():
         files.append(File.generated(config, uri, content=picture))

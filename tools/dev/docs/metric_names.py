@@ -15,11 +15,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.monitoring.metrics import COMMON_LABELS
-from engine.shared_memory.cursors import BrokerCounters
 from ipc.module_names import named
 from store.compat import NEWEST
-from store.reading import extent
 from tools.common.local_broker import LocalBroker
+from tools.dev.bench.bed.brokers import pair
 from tools.dev.docs.tables import code, table
 
 HEAD = """# Metrics
@@ -35,10 +34,9 @@ SECONDS = 120.0
 NOT_LABELS = {*COMMON_LABELS, "le", "otel_metric_overflow"}
 
 
-def families(store: Path) -> list[Metric]:
-    """Return what the broker that runs there exports now."""
-    counters = BrokerCounters.attach(extent.require_running(store).region_directory)
-    port = _once(counters.metrics_port.read)
+def families(broker: LocalBroker) -> list[Metric]:
+    """Return what a running broker exports now."""
+    port = _once(broker.counters().metrics_port.read)
     own = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy has this host's figures
     with own.open(f"http://127.0.0.1:{port}/metrics", timeout=SECONDS) as answer:
         return list(text_string_to_metric_families(answer.read().decode()))
@@ -53,19 +51,17 @@ def _once(ask: Callable[[], int]) -> int:
 
 def of_a_pair(directory: Path) -> list[Metric]:
     """Return all families of a master and a slave that have something to say."""
-    with LocalBroker(directory / "m", brokerRole="SYNC_MASTER", **SMALL) as master:
-        keys: dict[str, Any] = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address}
-        with LocalBroker(directory / "s", **SMALL, **keys) as slave:
-            broker = ("--topic", "to-pic", "--broker", f"127.0.0.1:{master.port}")
-            for words in (("send", *broker), ("consume", "--group", "g", "--from", "first", *broker)):
-                subprocess.run(
-                    [sys.executable, "-m", named("tools.cli"), *words],
-                    input=b"x\n",
-                    stdout=subprocess.DEVNULL,
-                    check=True,
-                    timeout=SECONDS,
-                )
-            return [*families(Path(master.store)), *families(Path(slave.store))]
+    with pair(directory, **SMALL) as (master, slave):
+        broker = ("--topic", "to-pic", "--broker", f"127.0.0.1:{master.port}")
+        for words in (("send", *broker), ("consume", "--group", "g", "--from", "first", *broker)):
+            subprocess.run(
+                [sys.executable, "-m", named("tools.cli"), *words],
+                input=b"x\n",
+                stdout=subprocess.DEVNULL,
+                check=True,
+                timeout=SECONDS,
+            )
+        return [*families(master), *families(slave)]
 
 
 def text(exported: Iterable[Metric]) -> str:

@@ -1,6 +1,6 @@
 """Makes the picture of `slipstream top` in the documents: a pair under load, looked at for a while; an SVG.
 
-`python -m tools.top.picture docs/pictures/top.svg`
+`python -m tools.dev.docs.top_picture docs/pictures/top.svg`
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from engine.producer import Producer
 from ipc.module_names import named
 from tools.common.local_broker import LocalBroker, end
+from tools.dev.bench.bed.brokers import pair
 from tools.top.app import Top
 
 FETCHED_FONT = re.compile(r"\n *@font-face\s*\{[^}]*\}")  # who looks at a picture asks nobody for anything
@@ -47,9 +48,7 @@ def _pair() -> Iterator[LocalBroker]:
     """Under load, with consumers; paths are relative, so that the picture names no folder of this machine."""
     over = threading.Event()
     with ExitStack() as stack:
-        master = stack.enter_context(LocalBroker(Path("broker-a"), brokerRole="SYNC_MASTER", **KEYS))
-        slave = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address}
-        stack.enter_context(LocalBroker(Path("broker-a-slave"), **{**KEYS, **slave}))
+        master, _slave = stack.enter_context(pair(Path("broker-a"), **KEYS))
         thread = threading.Thread(target=_load, args=(str(master.store), over))
         thread.start()
         stack.callback(thread.join)
