@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from spark_bridge.columnar.names import POSITION, side_name
 from spark_bridge.options.ranges import MICROSECONDS, RANGED, TIMES, Range
 from spark_bridge.records.row_filter import Condition, RowFilter
-from spark_bridge.records.selection import inside_times
+from spark_bridge.records.selection import admitted, assigned, inside_bounds, inside_times
 from spark_bridge.split.splits import RangeSplit, Selection
 from store.message.record import NOT_FOR_QUEUES
 from store.message.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_lmq, is_system_topic
@@ -227,28 +227,15 @@ def _of_queues(rows: SideRows, selection: Selection) -> Mask:
     if _only_hides_system(selection):
         ours: Mask = np.array([not is_system_topic(name) for name in names], np.bool_)[codes]
         return ours
-    wanted: Mask = np.array([selection.admits(name) for name in names], np.bool_)[codes]
+    wanted = admitted((names, codes), selection)
     if selection.queues is not None:
-        queue_ids, code_of = rows.numbers("queueId"), {name: code for code, name in enumerate(names)}
-        assigned = np.zeros(len(wanted), np.bool_)
-        for topic, queue_id in selection.queues:
-            assigned |= (codes == code_of.get(topic, -1)) & (queue_ids == queue_id)
-        wanted &= assigned
+        wanted &= assigned((names, codes), rows.numbers("queueId"), selection)
     return wanted
 
 
 def _inside_bounds(rows: SideRows, selection: Selection) -> Mask:
     """Return which rows are inside their queues' bounds."""
-    names, codes = rows.topics()
-    queue_ids, queue_offsets = rows.numbers("queueId"), rows.numbers("queueOffset")
-    code_of = {name: code for code, name in enumerate(names)}
-    inside = np.ones(len(codes), np.bool_)
-    for topic, queue_id, first, end in selection.bounds:
-        outside = queue_offsets < first
-        if end is not None:
-            outside |= queue_offsets >= end
-        inside &= ~(outside & (queue_ids == queue_id) & (codes == code_of.get(topic, -1)))
-    return inside
+    return inside_bounds(rows.topics(), rows.numbers("queueId"), rows.numbers("queueOffset"), selection)
 
 
 def _inside_times(rows: SideRows, selection: Selection) -> Mask:

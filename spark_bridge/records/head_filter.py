@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -93,6 +94,12 @@ def filter_of(selection: Selection, body_bytes: Range = ANY) -> HeadFilter:
         admits = None if is_any and not selection.hides_system else selection.admits
         beginnings = SYSTEM_BEGINNINGS if is_any else None
     return HeadFilter(admits, beginnings, NOT_FOR_QUEUES, queue_ids, limits, _tags_of(selection))
+
+
+def left_of(selection: Selection) -> Selection:
+    """The selection without what its filter has asked of all records but inner batches."""
+    tags = selection.tags if _tags_of(selection) is ALL_TAGS else None
+    return replace(selection, ranges=UNLIMITED, tags=tags)
 
 
 def _tags_of(selection: Selection) -> Tags:

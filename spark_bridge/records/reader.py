@@ -26,7 +26,7 @@ from spark_bridge.records.columns import Column, damage_batch, record_batch
 from spark_bridge.records.damage import Damage, sound_entries, sound_records
 from spark_bridge.records.entries import QueueEntries, records_named
 from spark_bridge.records.freed_memory import keep_freed_memory
-from spark_bridge.records.head_filter import ANY, filter_of
+from spark_bridge.records.head_filter import ANY, filter_of, left_of
 from spark_bridge.records.inflation import unpacked
 from spark_bridge.records.records import Records
 from spark_bridge.records.selection import may_have_tags, select, select_messages
@@ -162,7 +162,7 @@ def _range_chunks(split: RangeSplit, rows: RowOptions, heavy: bool, lengths: Ran
             yield chunk
             continue
         records = collected(window, chunk.starts, admitted) if rows.permissive else chunk
-        yield from _messages(select(records, split.selection), split.selection, rows)
+        yield from _messages(select(records, split.selection), split.selection, rows, left_of(split.selection))
 
 
 def _record_chunks(split: RecordSplit, rows: RowOptions) -> Iterator[Records | Damage]:
@@ -175,7 +175,7 @@ def _record_chunks(split: RecordSplit, rows: RowOptions) -> Iterator[Records | D
             yield from _consequence(Damage(explained(error, split.log), split.offsets[first]), rows)
             continue
         records = collected(window, np.array(split.offsets[first:behind], np.int64) - base, admitted)
-        yield from _messages(select(records, split.selection), split.selection, rows)
+        yield from _messages(select(records, split.selection), split.selection, rows, left_of(split.selection))
 
 
 def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Records | Damage]:
@@ -211,13 +211,16 @@ def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Records | Dam
                     yield from _messages(Records(window, part), split.selection, rows)
 
 
-def _messages(records: Records, selection: Selection, rows: RowOptions) -> Iterator[Records | Damage]:
-    """The messages in some records, inner batches unpacked: those wanted."""
+def _messages(
+    records: Records, selection: Selection, rows: RowOptions, left: Selection | None = None
+) -> Iterator[Records | Damage]:
+    """The messages in some records, inner batches unpacked: those wanted. `left` is what a walk has not asked them."""
     for part in unpacked(records, rows.verify_body_crc):
         if isinstance(part, Damage):
             yield from _consequence(part, rows)
             continue
-        messages = select_messages(part, selection) if selection.looks_at_messages else part
+        asked = selection if left is None or part is not records else left
+        messages = select_messages(part, asked) if asked.looks_at_messages else part
         if len(messages):
             yield messages
 

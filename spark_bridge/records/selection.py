@@ -23,6 +23,7 @@ from store.message.unit import LAST_ADDRESS
 from store.queues.consume_queue import Entries
 
 KEY_SEPARATOR = " "
+Topics = tuple[list[str], npt.NDArray[Any]]  # names, and of each message the number of its topic's name
 
 
 def select(records: Records, selection: Selection) -> Records:
@@ -37,7 +38,8 @@ def select_messages(records: Records, selection: Selection) -> Records:
     if selection.ranges != UNLIMITED and len(records):
         records = records.meeting(_inside_ranges(records, selection.ranges))
     if selection.bounds and len(records):
-        records = records.meeting(_inside_bounds(records, selection))
+        offsets = records.int64_at(QUEUE_OFFSET_AT)
+        records = records.meeting(inside_bounds(_topics_of(records), records.int32_at(QUEUE_ID_AT), offsets, selection))
     if selection.stored and len(records):
         records = records.meeting(_inside_times(records, selection))
     if selection.tags is not None and len(records):
@@ -61,19 +63,46 @@ def may_have_tags(topic: str, entries: Entries, selection: Selection) -> Mask | 
 
 def _of_queues(records: Records, selection: Selection) -> Mask:
     """Return which records are of the selected topics and queues."""
-    topics = records.topic.dictionary_encode()
-    names, codes = topics.dictionary.to_pylist(), indices_of(topics)
-    wanted: Mask = np.array([selection.admits(name) for name in names], np.bool_)[codes]
+    topics = _topics_of(records)
+    wanted = admitted(topics, selection)
     for name in filter(is_lmq, selection.topics or ()):
         wanted |= in_multi_dispatch(records, name)
-    if selection.queues is not None:
-        queue_ids = records.int32_at(QUEUE_ID_AT)
-        code_of = {name: code for code, name in enumerate(names)}
-        assigned = np.zeros(len(wanted), np.bool_)
-        for topic, queue_id in selection.queues:
-            assigned |= (codes == code_of.get(topic, -1)) & (queue_ids == queue_id)
-        wanted &= assigned
-    return wanted
+    return wanted if selection.queues is None else wanted & assigned(topics, records.int32_at(QUEUE_ID_AT), selection)
+
+
+def _topics_of(records: Records) -> Topics:
+    topics = records.topic_dictionary
+    return topics.dictionary.to_pylist(), indices_of(topics)
+
+
+def admitted(topics: Topics, selection: Selection) -> Mask:
+    """Return which messages are of the selected topics."""
+    names, codes = topics
+    mask: Mask = np.array([selection.admits(name) for name in names], np.bool_)[codes]
+    return mask
+
+
+def assigned(topics: Topics, queue_ids: npt.NDArray[Any], selection: Selection) -> Mask:
+    """Return which messages are of the selected pairs of topic and queue."""
+    names, codes = topics
+    mask, code_of = np.zeros(len(codes), np.bool_), {name: code for code, name in enumerate(names)}
+    for topic, queue_id in selection.queues or ():
+        mask |= (codes == code_of.get(topic, -1)) & (queue_ids == queue_id)
+    return mask
+
+
+def inside_bounds(
+    topics: Topics, queue_ids: npt.NDArray[Any], queue_offsets: npt.NDArray[np.int64], selection: Selection
+) -> Mask:
+    """Return True for messages that no bounds of their queue exclude."""
+    names, codes = topics
+    inside, code_of = np.ones(len(codes), np.bool_), {name: code for code, name in enumerate(names)}
+    for topic, queue_id, first, end in selection.bounds:
+        outside = queue_offsets < first
+        if end is not None:
+            outside |= queue_offsets >= end
+        inside &= ~(outside & (queue_ids == queue_id) & (codes == code_of.get(topic, -1)))
+    return inside
 
 
 def in_multi_dispatch(records: Records, name: str) -> Mask:
@@ -85,21 +114,6 @@ def in_multi_dispatch(records: Records, name: str) -> Mask:
     if mask.any():
         mask &= _mask(records.property_value(MULTI_QUEUE_OFFSET).is_valid())
     return mask
-
-
-def _inside_bounds(records: Records, selection: Selection) -> Mask:
-    """Return True for records that no bounds of their queue exclude."""
-    queue_ids, queue_offsets = records.int32_at(QUEUE_ID_AT), records.int64_at(QUEUE_OFFSET_AT)
-    topics = records.topic
-    inside = np.ones(len(records), np.bool_)
-    for topic, queue_id, first, end in selection.bounds:
-        outside = queue_offsets < first
-        if end is not None:
-            outside |= queue_offsets >= end
-        outside &= queue_ids == queue_id
-        if outside.any():
-            inside &= ~(outside & _are(topics, topic))
-    return inside
 
 
 def _inside_ranges(records: Records, ranges: Ranges) -> Mask:
