@@ -16,9 +16,14 @@ ENV PATH=/opt/slipstream/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     XDG_CACHE_HOME=/var/cache
 
-# Versions are the lock's, and so are those of what builds; EXTRAS are those of pyproject.toml
+# Versions are the lock's, and so are those of what builds; EXTRAS are those of pyproject.toml. The C compiler links the
+# compiled code; it stays in this stage
 FROM python AS build
 ARG EXTRAS=web
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends gcc libc6-dev python3-dev \
+ && rm -rf /var/lib/apt/lists/*
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /source
 COPY requirements.lock ./
@@ -26,13 +31,18 @@ RUN python3 -m venv /opt/slipstream \
  && grep -E '^(setuptools|wheel)==' requirements.lock > /tmp/build-requirements.txt \
  && pip install --requirement /tmp/build-requirements.txt
 COPY . .
-RUN pip install --no-build-isolation --constraint requirements.lock ".[$EXTRAS]"
-# For the processor that this runs on: on another kind of processor the first start compiles once more. They lie beside the
-# installed sources, where only root may write; whoever runs takes a copy to /var/cache/slipstream
+# First what the package needs; then its compiled code, for every x86-64-v3 or Armv8.2-A, and the package with it
+RUN pip install --no-build-isolation --constraint requirements.lock ".[$EXTRAS]" \
+ && python -m tools.dev.carried \
+ && pip install --no-build-isolation --no-deps --force-reinstall .
+# Compiles where the processor of this build is older than these. This code lies beside the installed sources, where only
+# root may write; whoever runs takes a copy to /var/cache/slipstream
+WORKDIR /
 RUN slipstream warm
 
 FROM build AS notebook-build
 # By its name: what is installed, and its kernels, stay
+WORKDIR /source
 RUN pip install --no-build-isolation --constraint requirements.lock "slipstream-log[spark,plots]" \
  && pip install --no-build-isolation --constraint requirements.lock --requirement docs/containers/notebook.lock
 # Java is tried, and what it needs is made beside it, where nobody may write later. Not in the source's folder: that has a
