@@ -21,6 +21,8 @@
 #   make promotion  20 (ROUNDS=N) masters killed under load, their slaves promoted; writes docs/promotion.md
 #   make simulate  replication in virtual time, SEEDS=100000 plays of faults, and wrong protocols that must be told from
 #                the right one; writes docs/simulation.md
+#   make reads   the readers against plain ones: 10^6 damaged records, 2 x 10^5 conditions, Spark, memory over 20 GiB
+#                (of free disk); writes docs/reads.md
 #   make history  a new replica of 4 GiB (GIB=N), killed 20 times on the way, in every direction; writes docs/whole-history.md
 #   make queues  a master and a slave with 100,000 queues: filled, idle, stopped, started, killed, verified, read by Spark; about
 #                an hour, some GiB of disk; writes docs/queues.md
@@ -62,7 +64,7 @@ WHEEL = SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct || date +%s) \
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test peers lint bench fuzz simulate interop differential fastjson kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons wheel-arm wheel cluster-demo yarn site man clean
+.PHONY: setup run quick test peers lint bench fuzz simulate reads interop differential fastjson kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons wheel-arm wheel cluster-demo yarn site man clean
 
 setup: $(STAMP)
 
@@ -143,6 +145,9 @@ fuzz: setup
 
 simulate: setup
 	@mkdir -p docs && $(PYTHON) -m tests.simulation --ledger docs/simulation.md --seeds $(SEEDS) $(ARGS)
+
+reads: setup
+	@mkdir -p docs && $(PYTHON) -m tests.reads --ledger docs/reads.md $(ARGS)
 
 queues: setup
 	@$(PYTHON) -m tests.queues --ledger docs/queues.md $(ARGS)
