@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from engine.net.log_lines import Seldom
@@ -34,10 +35,11 @@ from engine.protocol.services.transactions import (
 )
 from engine.protocol.store.retention import DiskState
 from engine.protocol.tables.defaults import PERM_READ_WRITE, TRANSACTION_GROUP
-from engine.remoting.links.exchange import Bells, Json
+from engine.remoting.links.exchange import Bells, Json, Kind
+from engine.remoting.links.exchange import Message as Word
+from engine.remoting.links.questions import Questions
 from engine.role import stop_alarm
 from engine.services.check_request import check_request
-from engine.services.clients_link import ClientsLink
 from engine.services.decided_halves import DecidedHalves
 from engine.services.facts import facts_of
 from engine.services.half_puts import NOTHING, HalfPut, HalfPuts
@@ -63,6 +65,23 @@ log = logging.getLogger("slipstream.transactions")
 
 STEPS_A_TURN, UNDER_WAY_MS, HELD_UP_MS, RESUMING_MAX = 256, 5, 100, 32
 TOPIC_OF_GIVEN_UP = {"topic": CHECK_MAX_TOPIC, "queueNums": 1, "perm": PERM_READ_WRITE, "sysFlag": 0}
+
+
+class ClientsLink(Questions):
+    """The role's pipe to the clients role, as a front has one, but without connections.
+
+    `on_word` is given what the clients role says on its own account.
+    """
+
+    def __init__(self, directory: Path, fronts: int, bells: Bells, on_word: Callable[[Json], None]) -> None:
+        self._on_word = on_word
+        super().__init__(directory, fronts, bells, log)
+
+    def _take(self, word: Word) -> None:
+        if word.kind is Kind.WORD:
+            self._on_word(word.fields)
+        else:
+            super()._take(word)
 
 
 class Transactions:

@@ -51,7 +51,7 @@ def _topic(row: TopicFigures, broker: LiveBroker) -> Details:
         ("since the start", f"{row.messages:,} messages, {bytes_text(row.bytes)} in the log"),
         ("a message has", bytes_text(row.bytes // max(1, row.messages))),
     )
-    return Details(lines, QUEUES_OF_TOPIC, broker.queues_of_topic(row.topic))
+    return Details(lines, QUEUES_OF_TOPIC, broker.queues.ends_of(row.topic))
 
 
 def _queue_name(row: QueueLag) -> str:
@@ -83,7 +83,7 @@ def _group(row: GroupFigures, broker: LiveBroker, members: Sequence[str] | None)
         ("takes", f"{row.taken_per_second:,.1f} messages a second"),
         *((("members", name) if not number else ("", name)) for number, name in enumerate(named)),
     )
-    return Details(lines, QUEUES_OF_GROUP, broker.queues_of_group(row.group))
+    return Details(lines, QUEUES_OF_GROUP, broker.groups.queues_of(row.group))
 
 
 def _replica(row: Replica, look: Look, width: int, glyphs: Glyphs) -> Details:

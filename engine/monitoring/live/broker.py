@@ -18,7 +18,7 @@ from engine.monitoring import ha_status
 from engine.monitoring.client_status import FrontStatus, fronts_of
 from engine.monitoring.finding import Finding
 from engine.monitoring.ha_status import BROKER_STATES, HaStatus
-from engine.monitoring.live.groups import GroupFigures, LiveGroups, QueueLag
+from engine.monitoring.live.groups import GroupFigures, LiveGroups
 from engine.monitoring.live.queues import LiveQueues, LiveTopics, TopicFigures
 from engine.monitoring.live.rings import LiveRings, PutTimes, RingFigures
 from engine.monitoring.live.roles import LiveRoles, RoleFigures
@@ -140,8 +140,8 @@ class LiveBroker:
     def _attach(self, directory: Path) -> None:
         self._directory = directory
         self._counters = BrokerCounters.attach(directory)
-        self._queues = LiveQueues(directory)
-        self._topics, self._groups = LiveTopics(directory, self._queues), LiveGroups(directory, self._queues)
+        self.queues = LiveQueues(directory)
+        self._topics, self.groups = LiveTopics(directory, self.queues), LiveGroups(directory, self.queues)
         self._totals = TopicTable.attach(directory)
         self._roles, self._curves = LiveRoles(self._running.pid), LagCurves()
         self._is_slave = self._running.settings["brokerRole"] == "SLAVE"
@@ -173,8 +173,8 @@ class LiveBroker:
             times=times,
             fronts=fronts_of(counters),
             topics=self._paced_topics.of(lambda: self._topics.take(now_ms), at_once=at_once),
-            groups=self._paced_groups.of(lambda: self._groups.take(now_ms), at_once=at_once),
-            groups_are_whole=self._groups.is_whole,
+            groups=self._paced_groups.of(lambda: self.groups.take(now_ms), at_once=at_once),
+            groups_are_whole=self.groups.is_whole,
             rings=[] if self._rings is None else self._rings.take(now_ms, counters),
             roles=self._roles.take(counters),
             puts_curve=puts_curve(sampled.samples),
@@ -193,14 +193,6 @@ class LiveBroker:
             self._attach(now.region_directory)
         except RegionMissing:
             raise NoBroker(self.store) from None
-
-    def queues_of_topic(self, topic: str) -> list[tuple[int, int]]:
-        """(queue id, end) of each queue of a topic."""
-        return self._queues.ends_of(topic)
-
-    def queues_of_group(self, group: str) -> list[QueueLag]:
-        """The queues of a group, the largest lag first."""
-        return self._groups.queues_of(group)
 
     @property
     def address(self) -> str:
@@ -234,7 +226,7 @@ class LiveBroker:
 
     def close(self) -> None:
         """Unmap all regions that were attached."""
-        for one in (self._topics, self._groups, self._queues, self._totals, self._rings, self._counters.region):
+        for one in (self._topics, self.groups, self.queues, self._totals, self._rings, self._counters.region):
             if one is not None:
                 one.close()
 

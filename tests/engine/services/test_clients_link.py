@@ -9,7 +9,7 @@ import pytest
 
 from engine.remoting.links import exchange
 from engine.remoting.links.exchange import Bells, Json, Kind, Message, Pipe
-from engine.services.clients_link import ClientsLink
+from engine.services.transactions import ClientsLink
 
 FRONTS = 1
 
