@@ -14,7 +14,7 @@ from spark_bridge.split.splits import Selection
 from store.message.properties import java_text
 from store.message.record import NOT_FOR_QUEUES
 from store.message.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_lmq
-from store.message.walk_kernel import ALL_TAGS, LETTERS_BYTES, Asked, Place, Tags, Topics, Wanted, enter_topics
+from store.message.walk_kernel import ALL_TAGS, LETTERS_BYTES, Asked, Tags, TopicColumn, Topics, Wanted, enter_topics
 
 NOTHING = np.zeros(0, np.int64)
 SYSTEM_BEGINNINGS = np.array(sorted({
@@ -43,7 +43,7 @@ class HeadFilter:
         """Without `admits` topics are not looked at; with `beginnings` only those that begin with such four bytes."""
         self._admits = admits
         asked = Asked.NONE if admits is None else Asked.ALL if beginnings is None else Asked.BEGINNING_SO
-        letters, places = NOTHING if beginnings is None else beginnings, np.zeros((1, len(Place)), np.int64)
+        letters, places = NOTHING if beginnings is None else beginnings, np.zeros((1, len(TopicColumn)), np.int64)
         names, table = np.zeros(NAMES_BYTES, np.uint8), np.zeros(TABLE_WORDS, np.int64)
         topics = Topics(int(asked), letters, places, names, table)
         self.wanted = Wanted(without_flags, queue_ids, limits, topics, tags)

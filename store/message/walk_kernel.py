@@ -83,7 +83,7 @@ class Asked(IntEnum):
     NONE, BEGINNING_SO, ALL = 0, 1, 2
 
 
-class Place(IntEnum):
+class TopicColumn(IntEnum):
     """Columns of a known topic: where its name is among the names, its bytes, and 1 if the topic is wanted."""
 
     AT, BYTES, IS_WANTED = 0, 1, 2
@@ -94,7 +94,7 @@ class Topics(NamedTuple):
 
     asked: int  # see Asked
     beginnings: Words  # four bytes each, as a signed number
-    places: Words  # a row of `Place` each
+    places: Words  # a row of `TopicColumn` each
     names: Bytes
     table: Words  # a power of two, larger than their number
 
@@ -122,7 +122,7 @@ class Wanted(NamedTuple):
 
 NO_NUMBERS = np.zeros(0, np.int64)
 NO_TOPICS = Topics(
-    int(Asked.NONE), NO_NUMBERS, np.zeros((1, len(Place)), np.int64), np.zeros(1, np.uint8), np.zeros(1, np.int64)
+    int(Asked.NONE), NO_NUMBERS, np.zeros((1, len(TopicColumn)), np.int64), np.zeros(1, np.uint8), np.zeros(1, np.int64)
 )
 ALL_TAGS = Tags(np.frombuffer(b"-", np.uint8), NO_NUMBERS)
 EVERY_RECORD = Wanted(0, NO_NUMBERS, NO_NUMBERS, NO_TOPICS, ALL_TAGS)
@@ -236,8 +236,10 @@ def _verdict_on_topic(array: Bytes, at: int, size: int, topics: Topics) -> Verdi
     slot = name_hash(array, spans.topic_at, count, 0) & (table.size - 1)
     while table[slot] != 0:
         place = topics.places[table[slot] - 1]
-        if place[Place.BYTES] == count and same_bytes(array, spans.topic_at, topics.names, place[Place.AT], count):
-            return Verdict.WANTED if place[Place.IS_WANTED] else Verdict.UNWANTED
+        if place[TopicColumn.BYTES] == count and same_bytes(
+            array, spans.topic_at, topics.names, place[TopicColumn.AT], count
+        ):
+            return Verdict.WANTED if place[TopicColumn.IS_WANTED] else Verdict.UNWANTED
         slot = (slot + 1) & (table.size - 1)
     return Verdict.UNKNOWN
 
@@ -248,7 +250,7 @@ def enter_topics(topics: Topics, first: int, until: int) -> None:
     table = topics.table
     for number in range(first, until):
         place = topics.places[number]
-        slot = name_hash(topics.names, place[Place.AT], place[Place.BYTES], 0) & (table.size - 1)
+        slot = name_hash(topics.names, place[TopicColumn.AT], place[TopicColumn.BYTES], 0) & (table.size - 1)
         while table[slot] != 0:
             slot = (slot + 1) & (table.size - 1)
         table[slot] = number + 1
