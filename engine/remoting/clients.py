@@ -34,10 +34,8 @@ from engine.protocol.clients.pull_offsets import PullOffsets
 from engine.protocol.naming.registration import Learned
 from engine.protocol.remoting.codes import KINDS, RequestCode, RequestKind
 from engine.protocol.remoting.frame import RemotingCommand
-from engine.remoting.files.broker_files import BrokerFiles
-from engine.remoting.files.journal_taking import take_journal
+from engine.remoting.files.broker_files import BrokerFiles, OffsetWriting
 from engine.remoting.files.kept_counts import KeptCounts
-from engine.remoting.files.offset_writing import OffsetWriting
 from engine.remoting.kept_changes import KeptChanges
 from engine.remoting.kept_settings import KeptSettings
 from engine.remoting.links.exchange import Bells
@@ -146,7 +144,7 @@ class Clients:
             PullOffsets(),
         )
         self.front_tables = FrontTables(metadata, self._clients.consumers, self._links.replayed.is_set)
-        take_journal(self._journal, self._files, self._clients.locks)
+        self._files.take_journal(self._journal, self._clients.locks)
         self._writing, self._counts = OffsetWriting(metadata), KeptCounts(counters.directory)
         context = PartContext(
             config,

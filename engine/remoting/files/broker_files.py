@@ -20,14 +20,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from engine.protocol.clients.locks import RebalanceLockManager
 from engine.protocol.tables.defaults import Identity
 from engine.protocol.tables.metadata import FILES, Metadata, Served, Unsaved
 from engine.protocol.tables.timer_state import FILE_BYTES, TimerCheckpoint
-from engine.remoting.files.offset_writing import OffsetWriting
 from engine.remoting.files.saves import Saves
 from engine.remoting.loop.slices import in_slices
 from engine.settings.config import BrokerConfig, BrokerRole
-from engine.shared_memory.clients.client_table import ClientTable
+from engine.shared_memory.clients.client_table import ClientJournal, ClientTable
 from engine.shared_memory.topic_table import TopicTable
 from ipc.errors import IpcError
 from store.compat import line_of
@@ -156,6 +156,26 @@ TELL_AGAIN_MS, RETRY_MS, NEVER_MS = 60_000, 1000, 1 << 40
 AWAITED_MS = 5  # between two turns while a change waits for what makes its file's text
 REST = 5  # times as long as it took to say what is to be written, before the next round
 ROUNDS_MAX = 3  # where somebody else writes the same file
+
+
+class OffsetWriting:
+    """Texts of one broker's offsets, made one at a time: each finds complete what the one before wrote.
+
+    They are made beside the role's other work, for the file and for slaves that ask.
+    Implements: ConsumerOffsetManager.encode, AdminBrokerProcessor.getAllConsumerOffset
+    """
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata, self._lock = metadata, asyncio.Lock()
+
+    async def compact(self) -> bytes:
+        """Return the offsets' JSON as a slave receives it."""
+        return await asyncio.to_thread((await self.texts()).compact)
+
+    async def texts(self) -> TableTexts:
+        """Return the offsets' texts, which are still to be put together."""
+        async with self._lock:
+            return await in_slices(self._metadata.offsets_in_steps())
 
 
 class BrokerFiles:
@@ -365,6 +385,20 @@ class BrokerFiles:
         """Whether they changed, and nothing keeps their file from being written."""
         is_wanted = CONSUMER_OFFSETS in self.metadata.changed
         return is_wanted and self._offsets is None and now_ms >= self._save_at_ms
+
+    def take_journal(self, journal: ClientJournal, locks: RebalanceLockManager) -> None:
+        """Take offsets and locks as the clients role before us left them; at a broker's start, offsets of the file."""
+        offsets, self.on_written = self.metadata.consumer_offsets, journal.note_file
+        for name, state in self.read_states.items():
+            journal.note_file(name, state)
+        if journal.is_filled:
+            of_file = offsets.table if journal.is_overfull else {}
+            offsets.restore({**of_file, **journal.offsets()})
+            self.metadata.changed.add(CONSUMER_OFFSETS)
+            locks.restore(journal.locks())
+        else:
+            journal.fill(offsets.table)
+        offsets.journal = locks.journal = journal
 
     async def save_offsets(self, writing: OffsetWriting, now_ms: int) -> None:
         """Have consumerOffset.json written: with very many queues its text is made a part at a time."""

@@ -31,7 +31,7 @@ from engine.protocol.clients.pull_offsets import PullOffsets
 from engine.protocol.remoting.answers import Answerer, Json
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables.metadata import Metadata
-from engine.remoting.files.offset_writing import OffsetWriting
+from engine.remoting.files.broker_files import OffsetWriting
 from engine.remoting.links.front_links import FrontLinks
 from engine.remoting.peers.registrar import Registrar
 from engine.remoting.peers.replica_locks import ReplicaLocks

@@ -12,7 +12,6 @@ import pytest
 from engine.protocol.clients.locks import RebalanceLockManager
 from engine.protocol.tables.timer_state import TimerCheckpoint
 from engine.remoting.files.broker_files import TELL_AGAIN_MS, BrokerFiles
-from engine.remoting.files.journal_taking import take_journal
 from engine.settings.config import BrokerConfig, from_mapping
 from engine.shared_memory.clients import client_table
 from engine.shared_memory.clients.client_table import ClientJournal
@@ -126,7 +125,7 @@ class Journal:
         journal = ClientJournal.attach(self._regions)
         config = config_of(self._store, self._regions, compat=compat)
         files = BrokerFiles(config, NOW, self._regions, kept=journal)
-        take_journal(journal, files, RebalanceLockManager())
+        files.take_journal(journal, RebalanceLockManager())
         return files
 
 

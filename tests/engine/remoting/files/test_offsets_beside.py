@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from engine.remoting.files.broker_files import BrokerFiles
-from engine.remoting.files.offset_writing import OffsetWriting
+from engine.remoting.files.broker_files import BrokerFiles, OffsetWriting
 from engine.settings.config import BrokerConfig, from_mapping
 from store.names import CONSUMER_OFFSETS, TOPICS
 from store.tables import json_files
