@@ -143,4 +143,4 @@ def _refuse_two_lists(options: ReadOptions, schema: StructType) -> None:
     """Columns are named by the option or by a schema."""
     if options.columns is not None and _schema(options).fieldNames() != schema.fieldNames():
         what = f"columns={','.join(options.columns)!r}, and a schema of {', '.join(schema.fieldNames())}"
-        raise InvalidOption(f"{what}: name the columns once, by the option or by the schema")
+        raise InvalidOption(f"{what}: name the columns once, by the option or by the schema (a table has its own)")

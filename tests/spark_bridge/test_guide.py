@@ -32,6 +32,7 @@ def test_every_block_of_the_guide_runs(spark: SparkSession, tmp_path: Path, monk
         names = session.names
         assert names["counted"] == 1200
         assert [row.n for row in names["newest"]] == [1000]
+        assert names["by_heads"] == sorted(tuple(row) for row in names["total"])
         assert names["offsets"] == list(range(10, 20))
         assert names["revenue"] == sum(number + 0.5 for number in range(1, 1001))
         assert sum(row["count"] for row in names["by_partition"]) == 1000
