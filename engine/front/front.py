@@ -10,7 +10,8 @@ A client's send, call by call (modules of engine/front, where no other folder is
             sends/compiled_sends.py: CompiledSends.take, SendKernels.take; sends/send_kernel.py: take_sends, _put, then
             put_batch or put_single; take_sends then stores the ring's tail, which shows all of them to the writer.
             CompiledSends.take calls sends/front_ring.py: FrontRing.published; at the end of the loop's turn
-            FrontRing._wait calls CompiledSends.end_turn, which rings the writer's bell once for all of the turn
+            FrontRing._wait calls CompiledSends.end_turn, which rings the writer's bell for what take_sends has not:
+            that rings from RINGS_FROM bytes on, and at once while one connection sends alone
   the rest  here: received, _begin; sends/sends.py: begin; sends/put_tasks.py: admit; sends/topic_checks.py: check;
             sends/sends.py: _checked, _put, _drafted; sends/put_tasks.py: put; sends/front_ring.py: FrontRing.put;
             engine/producer/pipeline.py: put, _publish; engine/rings/encode_kernel.py: put_payload, rings the bell.

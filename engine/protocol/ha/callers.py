@@ -5,9 +5,10 @@ spec: ha-protocol, 1 roles and wiring (nothing checks who a peer is), 14 traps (
     arrives -> silent -- whole first report --> waits -- a slot is free --> holds the slot until its connection ends
 
 The protocol has no names and no secrets, so a caller that sends eight bytes is served like a slave. A stranger cannot
-take what others need: callers of one address (`crowd`) make room for each other before anybody else makes room for
-them; slots go to the crowd that holds the fewest, and to its caller that waits longest. A caller that holds a slot
-without being a slave (it says nothing, or acknowledges nothing) gives the slot up as soon as another one waits.
+take what others need: callers of one IPv4 address or IPv6 network (`crowd`) make room for each other before anybody
+else makes room for them; slots (HA_CONNECTIONS_MAX) go to the crowd that holds the fewest, and to its caller that waits
+longest. A caller that holds a slot without being a slave (it says nothing, or acknowledges nothing) gives the slot up
+as soon as another one waits.
 Pure: a caller is a number that the listener knows, time is passed in.
 """
 

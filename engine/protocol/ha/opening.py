@@ -3,9 +3,10 @@
 spec: ha-protocol, 4 slave side, 13 edge cases (new slave, slave offset above master's max, master log shorter)
 The master's half: `connection.py`, `_accept_request` judges the offset that the slave asks from.
 
-A slave asks from a stretch before its own end (`Tail`) and compares what comes with what it has, before it appends or
-acknowledges anything: numbers that fit say nothing about the bytes below them. A master may be RocketMQ's, which cannot
-be asked a question: what it has is seen by what it sends, and that it has nothing there by a heartbeat.
+A slave asks from before its own end (`Tail`: OVERLAP_BYTES of store/recovery/overlap.py) and compares what comes with
+what it has, before it appends or acknowledges anything: numbers that fit say nothing about the bytes below them. A
+master may be RocketMQ's, which cannot be asked a question: what it has is seen by what it sends, and that it has
+nothing there by a heartbeat.
 
 An empty slave asks from 1 ("all you have"). Our masters send from where their log begins, RocketMQ's from byte 1 while
 they have their first segment. (Byte 0 is the first of a record's size, and zero: no record has 16 MiB.) A RocketMQ
