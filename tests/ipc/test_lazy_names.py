@@ -12,7 +12,7 @@ import pytest
 from ipc.compiled import carried
 
 ROOT = Path(__file__).parents[2]
-LAZY = ["Producer", "open_store", "scan", "session", "read"]
+LAZY = {"Producer": "numpy", "open_store": "numpy", "scan": "numpy", "session": "pyspark", "read": "pyspark"}
 
 
 def asked(name: str, folder: Path, **environment: str) -> str:
@@ -30,14 +30,14 @@ def asked(name: str, folder: Path, **environment: str) -> str:
     return ran.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", LAZY)
-def test_a_module_that_hides_a_package_is_named(name: str, tmp_path: Path) -> None:
-    (tmp_path / "numpy").mkdir()
+@pytest.mark.parametrize(("name", "hidden"), LAZY.items())
+def test_a_module_that_hides_a_package_is_named(name: str, hidden: str, tmp_path: Path) -> None:
+    (tmp_path / hidden).mkdir()
     (tmp_path / "coverage").mkdir()
-    (tmp_path / "numpy" / "__init__.py").write_text("import types; absent = types.nothing_of_this_name")
+    (tmp_path / hidden / "__init__.py").write_text("import types; absent = types.nothing_of_this_name")
     said = asked(name, tmp_path)
     assert said.startswith("ImportError: slipstream." + name + " cannot be loaded: AttributeError: "), said
-    assert "'types' has no attribute 'nothing_of_this_name'" in said and "numpy/__init__.py, line 1" in said
+    assert "'types' has no attribute 'nothing_of_this_name'" in said and f"{hidden}/__init__.py, line 1" in said
 
 
 def test_a_folder_that_hides_a_package_is_named(tmp_path: Path) -> None:
