@@ -47,7 +47,7 @@ FIELD_AT = {
     BORN_TIMESTAMP_AT: Head.BORN_MS,
 }
 
-FOUND_TOGETHER = (TAGS, KEYS, UNIQ_KEY)  # properties, ASCII: who asks for one often asks for the others
+FOUND_TOGETHER = (TAGS, KEYS, UNIQ_KEY)  # properties, ASCII: a read of one often reads the others, too
 
 Span = tuple[Positions, Positions]  # where a part of each record begins, and its length
 Rows = npt.NDArray[np.intp] | Mask | slice

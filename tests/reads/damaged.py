@@ -39,6 +39,7 @@ from store.message.record import (
     SYS_FLAG_AT,
     decode,
 )
+from tests.reads.added import Added
 from tests.reads.numpy_rows import rows_at
 from tests.spark_bridge.records.numpy_scan import record_starts
 from tests.spark_bridge.stores import GOLDEN
@@ -61,7 +62,7 @@ class Piece(NamedTuple):
 
 
 @dataclass
-class Share:
+class Share(Added):
     """What some cases came to: `errors` ended with one; the others are numbers of cases that were compared so, too."""
 
     cases: int = 0
@@ -71,11 +72,6 @@ class Share:
     permissive: int = 0
     asked: int = 0
     differences: list[str] = field(default_factory=list)
-
-    def add(self, other: Share) -> None:
-        """Add what other cases came to."""
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
 
 
 def unpacked_segments(directory: Path) -> list[Path]:
@@ -249,7 +245,7 @@ def plain_row(window: LogWindow, at: int) -> dict[str, Any]:
 
 
 def _microseconds(milliseconds: int) -> int:
-    """As a number of 64 bits, around which a changed one goes."""
+    """The same in microseconds, as a signed number of 64 bits that overflows as in Java."""
     return (milliseconds * 1000 + WRAP // 2) % WRAP - WRAP // 2
 
 

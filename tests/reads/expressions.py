@@ -197,7 +197,7 @@ class Between(Expression):
         return Both("And", Compared(self.column, ">=", self.low), Compared(self.column, "<=", self.high))
 
     def of(self, row: Row) -> Truth:
-        """As of both comparisons."""
+        """Whether both comparisons hold."""
         return self._parts().of(row)
 
     def node(self) -> Node:

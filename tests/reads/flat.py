@@ -42,7 +42,7 @@ class Flat(NamedTuple):
 
     @property
     def growth_mib(self) -> float:
-        """By how much the most of the second half is above that of the first half behind the first parts."""
+        """The most of the second half less the most of the first half, whose first parts do not count."""
         middle = len(self.most_mib) // 2
         return max(self.most_mib[middle:]) - max(self.most_mib[WARM_PARTS:middle])
 

@@ -14,6 +14,7 @@ from spark_bridge.options.value_types import TIMESTAMP
 from spark_bridge.records.columns import BY_NAME
 from spark_bridge.scanning import scan
 from store.message.record import SysFlag
+from tests.reads.added import Added
 from tests.reads.made_stores import TOPICS, Made
 from tests.spark_bridge.stores import Row
 
@@ -33,7 +34,7 @@ SEVERAL_EVERY = 7  # one scan of each such number gives several columns, too
 
 
 @dataclass
-class Tally:
+class Tally(Added):
     """What some conditions came to: `part` kept some rows of a store, not all."""
 
     conditions: int = 0
@@ -42,11 +43,6 @@ class Tally:
     read: int = 0
     visible: int = 0
     differences: list[str] = field(default_factory=list)
-
-    def add(self, other: Tally) -> None:
-        """Add what others came to."""
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
 
 
 class Asked(NamedTuple):

@@ -109,7 +109,7 @@ class ActorForks(SenderForks):
     def send_signal(self, process: SenderProcess, number: signal.Signals) -> None:
         """Kill an actor: what it does ends at once, that is known a little later."""
         if number == signal.SIGKILL and process.pid in self._killed:
-            raise Broken("who gives way is told once", f"sender.{process.slot} is killed again")
+            raise Broken("the listener kills a sender once", f"sender.{process.slot} is killed again")
         self._killed.add(process.pid)
         self.sendings[process.pid].killed(self._world.rng.choice(DEAD_WITHIN_MS))
 
@@ -209,7 +209,7 @@ class Listening(Actor):
         slots, bell = self._slots, self._log.counters.ack_bell.read()
         moved = self._listener.do_work(self.world.now_ms)
         if slots - self._slots and bell == self._log.counters.ack_bell.read():
-            raise Broken("who counts replicas is told", f"the senders of {slots - self._slots} are gone")
+            raise Broken("an ended sender rings the bell", f"the senders of {slots - self._slots} are gone")
         for plug in [one for one in self._plugs if one.is_closed]:
             self._plugs.remove(plug)
             plug.finish()

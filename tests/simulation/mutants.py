@@ -347,9 +347,9 @@ MUTANTS = [
         (
             "in self._senders.values() if not process.gives_way]",
             "in self._senders.values()]",
-            "who gives way holds a slot still",
+            "a sender that gives way still counts as a holder",
         ),
-        ("        process.gives_way = True\n", "", "who gives way is forgotten"),
+        ("        process.gives_way = True\n", "", "the listener forgets that a sender gives way"),
         (
             "        waiting.publish(self._counters.ha[process.slot].state, HaSlotState.FREE)"
             "  # a killed sender could not\n",
@@ -377,7 +377,7 @@ MUTANTS = [
             "            if (state := words.state.read()) < 0:",
             "the slave before proves the next one",
         ),
-        ("        waiting.ring(self._counters.ack_bell)\n", "", "nobody is told that a sender is gone"),
+        ("        waiting.ring(self._counters.ack_bell)\n", "", "the end of a sender rings no bell"),
         (
             "        self._forget(caller.number)\n        return True",
             "        return True",

@@ -73,7 +73,7 @@ def test_a_caller_that_reports_gets_a_slot_and_a_silent_one_does_not() -> None:
 
 
 def test_what_comes_with_the_first_report_is_read_with_it_and_nothing_later() -> None:
-    """A Slipstream slave is told by it from one of RocketMQ, which says it again while it waits for its slot."""
+    """A Slipstream slave repeats its report at once; a slave of RocketMQ repeats it while it waits for its slot."""
     door = Door()
     ours, other = door.come(HONEST, 0), door.come(STRANGER, 0)
     assert door.callers.missing(ours) == door.callers.missing(other) == len(first_report(7))
