@@ -45,13 +45,13 @@ ROOMS = (
      " < settings < shared_memory.clients < shared_memory < shared_memory.region_directory < net | rings | role"
      " < monitoring | keeping | producer | replication | writer < monitoring.live"
      " < remoting.loop | remoting.sockets < remoting.links | remoting.files | remoting.peers < remoting.processors"
-     " < remoting.processors.admin < remoting < services"
+     " < remoting.processors.admin < remoting < services | clients"
      " < front.frames < front.connections < front.sends | front.pulls < front"
      " < children | warm | role_change | store_opening | reload < supervisor"),
     ("spark_bridge", "registry < options | worker_process < split | user_errors | catalogue | java_home | spark_home"
      " < replica < records.formats < records < columnar < plan < stream | tables | sink < flight < flight.remote"
      " < batch < source < preferred_hosts < parquet_reads < driver | kernels < scanning < sql | lake < ."),
-    ("tools", "common | dev.packaging < client < admin | kernels | log | run | show | dev.bench.bed < demo | doctor"
+    ("tools", "common | dev.packaging < admin | kernels | log | run | show | dev.bench.bed < demo | doctor"
      " | replica | debug | top | dev.bench.works.reads | dev.bench.works < dev.bench | dev.cluster | web.state"
      " < web.views < web < . < dev.docs | dev.carried"),
 )  # fmt: skip

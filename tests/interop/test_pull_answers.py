@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from engine.clients.consumer import EVERYTHING, LAST, heartbeat_of, subscription_of
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import RemotingCommand, Serialize
 from tests.interop import rocketmq
@@ -22,7 +23,6 @@ from tests.interop.needs import need
 from tests.interop.questions import Peer, Question, differences
 from tests.interop.remoting import Client
 from tests.interop.rocketmq import RocketMQBroker
-from tools.client.consumer import EVERYTHING, LAST, heartbeat_of, subscription_of
 from tools.common.local_broker import LocalBroker
 
 SEGMENT_BYTES, QUEUE_BYTES, UNITS_A_FILE = 256 * 1024, 20_000, 1000

@@ -6,10 +6,10 @@ import asyncio
 import sys
 from contextlib import suppress
 
+from engine.clients.cluster import Cluster
+from engine.clients.connection import warn
+from engine.clients.consumer import EVERYTHING, Consumer, Wanted
 from store.message.record import Message
-from tools.client.cluster import Cluster
-from tools.client.connection import warn
-from tools.client.consumer import EVERYTHING, Consumer, Wanted
 from tools.common.exit_codes import ExitCode
 from tools.common.message_text import as_json as json_of
 from tools.common.message_text import body_shown, escaped, inner_messages

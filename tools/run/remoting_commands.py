@@ -80,7 +80,7 @@ def _property(_context: click.Context, _option: click.Parameter, values: tuple[s
 )
 @click.option("--whole", is_flag=True, help="Send the whole input as one message, instead of one message per line.")
 @form("Print one JSON object for each message.")
-@done_by("tools.run.send:send", "tools.client.usage:send")
+@done_by("tools.run.send:send", "tools.run.remoting_checks:send")
 def send() -> None:
     """Send lines as messages to any RocketMQ broker.
 
@@ -110,7 +110,7 @@ def send() -> None:
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Exit after this many messages. Default: no limit.")
 @click.option("--follow", is_flag=True, help="At the end of the queues, wait for more until Ctrl-C.")
 @form("Print one JSON object for each message, with its properties.")
-@done_by("tools.run.consume:consume", "tools.client.usage:consume")
+@done_by("tools.run.consume:consume", "tools.run.remoting_checks:consume")
 def consume() -> None:
     """Consume a topic as a member of a consumer group.
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
-from tools.client.cluster import Cluster
-from tools.client.sender import Sender, Sent
-from tools.client.usage import STDIN
+from engine.clients.cluster import Cluster
+from engine.clients.sender import Sender, Sent
 from tools.common.exit_codes import ExitCode
 from tools.common.how_many import how_many
 from tools.common.output_form import json_text
 from tools.common.tls import tls_of
+from tools.run.remoting_checks import STDIN
 
 IN_FLIGHT = 64
 

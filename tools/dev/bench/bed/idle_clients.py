@@ -7,10 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from engine.protocol.remoting.codes import RequestCode
-from engine.remoting.sockets.client import PeerUnreachable
-from tools.client.connection import Connection
-from tools.client.consumer import (
+from engine.clients.connection import Connection
+from engine.clients.consumer import (
     EVERYTHING,
     LAST,
     SUBSCRIPTION_FLAG,
@@ -19,6 +17,8 @@ from tools.client.consumer import (
     heartbeat_of,
     subscription_of,
 )
+from engine.protocol.remoting.codes import RequestCode
+from engine.remoting.sockets.client import PeerUnreachable
 
 MEMBERS, QUEUES = 10, 4  # of a group; of the topic
 HEARTBEAT_SECONDS, ANSWER_SECONDS, READY_SECONDS = 30.0, 60.0, 120.0

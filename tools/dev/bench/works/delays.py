@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from engine.clients.connection import Connection
+from engine.clients.consumer import messages_of
+from engine.clients.sender import send_fields
 from engine.protocol.remoting.codes import RequestCode
 from store.message.properties import DELAY, WAIT
-from tools.client.connection import Connection
-from tools.client.consumer import messages_of
-from tools.client.sender import send_fields
 from tools.common.local_broker import LocalBroker, free_port
 from tools.dev.bench.bed.asked import Asked
 from tools.dev.bench.bed.cpu_time import cpu_seconds

@@ -1,16 +1,11 @@
-"""Checks the arguments of `slipstream send` and `consume` before asyncio is loaded."""
+"""The names that a client is given: of groups and of servers, checked as RocketMQ's clients check them."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-
 from engine.errors import EngineError
-from store.message.properties import RESERVED_NAMES
 from store.message.topics import TOPIC_PATTERN
 
 GROUP_LENGTH_MAX, NOBODYS_GROUP = 255, "DEFAULT_CONSUMER"
-STDIN = "-"
 
 
 class ClientError(EngineError):
@@ -35,18 +30,3 @@ def check_group(group: str) -> None:
     if not TOPIC_PATTERN.fullmatch(group) or len(group) > GROUP_LENGTH_MAX or group == NOBODYS_GROUP:
         allowed = f"1 to {GROUP_LENGTH_MAX} of a-z, A-Z, 0-9, '%', '|', '_' and '-', and not {NOBODYS_GROUP}"
         raise ClientError(f"group {group[:GROUP_LENGTH_MAX]!r} is not a valid group name: {allowed}")
-
-
-def send(file: str | None, name_servers: str, broker: str | None, extra: Mapping[str, str], **_others: object) -> None:
-    """Check the arguments of `send`. Raises ClientError, OSError."""
-    if reserved := sorted(RESERVED_NAMES & set(extra)):
-        raise ClientError(f"{', '.join(reserved)}: set by RocketMQ itself; use --tag and --key for tags and keys")
-    places(name_servers, broker)
-    if file is not None and file != STDIN:
-        os.stat(file)
-
-
-def consume(group: str, name_servers: str, broker: str | None, **_others: object) -> None:
-    """Check the arguments of `consume`. Raises ClientError."""
-    places(name_servers, broker)
-    check_group(group)

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from engine.clients.cluster import Cluster, Place
+from engine.clients.consumer import Consumer, Wanted, share_of
 from engine.producer import Producer
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
@@ -25,8 +27,6 @@ from store.reading.opened import open_store
 from tests.harness import command_line
 from tests.harness.conditions import await_that
 from tests.harness.served_names import Serving
-from tools.client.cluster import Cluster, Place
-from tools.client.consumer import Consumer, Wanted, share_of
 from tools.common.local_broker import LocalBroker
 
 SIZES = {

@@ -13,13 +13,13 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine.clients.connection import Connection, Pushed
+from engine.clients.names import ClientError, places
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
 from store.message.topics import AUTO_CREATE_TOPIC
 from store.tables import fastjson
-from tools.client.connection import Connection, Pushed
-from tools.client.usage import ClientError, places
 
 if TYPE_CHECKING:
     from engine.net.tls import RenewedContext

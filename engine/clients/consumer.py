@@ -15,6 +15,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from engine.clients.cluster import Cluster, Place
+from engine.clients.connection import warn
+from engine.clients.names import ClientError, check_group
 from engine.protocol.broker.admin_bodies import MessageQueue, by_queue
 from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
@@ -24,9 +27,6 @@ from store.message.properties import java_hash
 from store.message.record import Message, decode, inspect
 from store.message.topics import RETRY_PREFIX
 from store.tables import fastjson
-from tools.client.cluster import Cluster, Place
-from tools.client.connection import warn
-from tools.client.usage import ClientError, check_group
 
 # What a member of a group tells administrators of itself: request 307, which `mqadmin consumerStatus` asks.
 #

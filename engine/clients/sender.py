@@ -9,14 +9,14 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from engine.clients.cluster import DEFAULT_QUEUES, Cluster, Place, Route
+from engine.clients.names import ClientError
 from engine.producer.unique_keys import UniqueKeys
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
 from store.message import properties as property_string
 from store.message.properties import KEYS, TAGS, UNIQ_KEY, WAIT
 from store.message.topics import AUTO_CREATE_TOPIC
-from tools.client.cluster import DEFAULT_QUEUES, Cluster, Place, Route
-from tools.client.usage import ClientError
 
 STORED: dict[int, str] = {
     ResponseCode.SUCCESS: "SEND_OK", ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",

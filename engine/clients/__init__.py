@@ -1,0 +1,1 @@
+"""A producer and a consumer of brokers, over remoting, for Python programs and commands."""

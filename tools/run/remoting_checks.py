@@ -1,0 +1,26 @@
+"""Checks the arguments of `slipstream send` and `consume` before asyncio is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from engine.clients.names import ClientError, check_group, places
+from store.message.properties import RESERVED_NAMES
+
+STDIN = "-"
+
+
+def send(file: str | None, name_servers: str, broker: str | None, extra: Mapping[str, str], **_others: object) -> None:
+    """Check the arguments of `send`. Raises ClientError, OSError."""
+    if reserved := sorted(RESERVED_NAMES & set(extra)):
+        raise ClientError(f"{', '.join(reserved)}: set by RocketMQ itself; use --tag and --key for tags and keys")
+    places(name_servers, broker)
+    if file is not None and file != STDIN:
+        os.stat(file)
+
+
+def consume(group: str, name_servers: str, broker: str | None, **_others: object) -> None:
+    """Check the arguments of `consume`. Raises ClientError."""
+    places(name_servers, broker)
+    check_group(group)
