@@ -1,6 +1,6 @@
 """A member of a consumer group: heartbeats, its share of the queues, long pulls, offsets committed.
 
-Implements: DefaultMQPushConsumerImpl, RebalanceImpl, AllocateMessageQueueAveragely, RemoteBrokerOffsetStore
+Implements: DefaultMQPushConsumerImpl, RebalanceImpl, RemoteBrokerOffsetStore
 Queues are read by tasks of one loop, and their messages handed over one by one; what was handed over is committed.
 """
 
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from engine.clients.cluster import Cluster, Place
 from engine.clients.connection import warn
 from engine.clients.names import ClientError, check_group
+from engine.clients.strategies import share_of
 from engine.protocol.broker.admin_bodies import MessageQueue, by_queue
 from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
@@ -123,17 +124,6 @@ class _Queue:
         self.is_drained = False
         self.waiting = self.pulled_ms = self.taken_ms = 0
         self.task: asyncio.Task[None] | None = None
-
-
-def share_of(places: list[Place], members: list[str], own: str) -> list[Place]:
-    """AllocateMessageQueueAveragely: neighbours go to one member, the first members have one more."""
-    if own not in members:
-        return []
-    ordered, index = sorted(members), sorted(members).index(own)
-    count, more = divmod(len(places), len(ordered))
-    size = count + (index < more)
-    start = index * count + min(index, more)
-    return sorted(places)[start : start + size]
 
 
 def subscription_of(topic: str, tags: str, version_ms: int) -> dict[str, object]:

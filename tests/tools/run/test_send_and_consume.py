@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from engine.clients.cluster import Cluster, Place
-from engine.clients.consumer import Consumer, Wanted, share_of
+from engine.clients.cluster import Cluster
+from engine.clients.consumer import Consumer, Wanted
 from engine.producer import Producer
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
@@ -189,15 +189,6 @@ def test_wrong_arguments_are_explained(broker: LocalBroker) -> None:
         ended = slipstream(*arguments, lines="line\n")
         assert (ended.exit_code, words in ended.stderr) == (code, True), ended
         assert ended.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(("queues", "members"), [(8, 3), (3, 8), (4, 4), (0, 2)])
-def test_members_share_all_queues(queues: int, members: int) -> None:
-    places, names = [Place("t", "b", number) for number in range(queues)], [f"m{number}" for number in range(members)]
-    shares = [share_of(places, names, name) for name in names]
-    assert sorted(place for share in shares for place in share) == places
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    assert share_of(places, names, "stranger") == []
 
 
 @pytest.mark.parametrize("compat", list(LINES))

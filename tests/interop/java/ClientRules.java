@@ -1,0 +1,99 @@
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMachineRoomNearby;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByConfig;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByMachineRoom;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** Rules of RocketMQ's client that need no broker: commands as in Commands, each answered with one JSON line. */
+public class ClientRules {
+    private ClientRules() {
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        Commands.serve((name, options) -> {
+            if (name.equals("share")) {
+                Commands.say("{\"shares\": " + shares(options) + "}");
+            } else {
+                throw new IllegalArgumentException(name);
+            }
+        });
+    }
+
+    /** The queues of each member, by their indexes: 0 is the first of the sorted queues. */
+    private static List<List<Integer>> shares(Map<String, String> options) {
+        List<MessageQueue> queues = queues(options.get("queues"));
+        List<String> members = new ArrayList<>(Arrays.asList(options.get("members").split(",")));
+        Collections.sort(members); // as RebalanceImpl does
+        AllocateMessageQueueStrategy strategy = strategy(options.get("strategy"), options.get("option"), queues);
+        List<List<Integer>> shares = new ArrayList<>();
+        for (String member : members) {
+            List<Integer> share = new ArrayList<>();
+            for (MessageQueue queue : strategy.allocate("group", member, queues, members)) {
+                share.add(queues.indexOf(queue));
+            }
+            shares.add(share);
+        }
+        return shares;
+    }
+
+    private static List<MessageQueue> queues(String text) {
+        List<MessageQueue> queues = new ArrayList<>();
+        for (String part : text.split(",")) { // topic:broker:number of queues
+            String[] parts = part.split(":");
+            for (int id = 0; id < Integer.parseInt(parts[2]); id++) {
+                queues.add(new MessageQueue(parts[0], parts[1], id));
+            }
+        }
+        Collections.sort(queues);
+        return queues;
+    }
+
+    private static AllocateMessageQueueStrategy strategy(String name, String option, List<MessageQueue> queues) {
+        switch (name) {
+            case "AVG":
+                return new AllocateMessageQueueAveragely();
+            case "AVG_BY_CIRCLE":
+                return new AllocateMessageQueueAveragelyByCircle();
+            case "CONSISTENT_HASH":
+                return new AllocateMessageQueueConsistentHash(Integer.parseInt(option));
+            case "MACHINE_ROOM":
+                AllocateMessageQueueByMachineRoom byRoom = new AllocateMessageQueueByMachineRoom();
+                byRoom.setConsumeridcs(new HashSet<>(Arrays.asList(option.split(","))));
+                return byRoom;
+            case "CONFIG":
+                AllocateMessageQueueByConfig byConfig = new AllocateMessageQueueByConfig();
+                List<MessageQueue> chosen = new ArrayList<>();
+                for (int at = 0; at < queues.size(); at += Integer.parseInt(option)) {
+                    chosen.add(queues.get(at));
+                }
+                byConfig.setMessageQueueList(chosen);
+                return byConfig;
+            case "MACHINE_ROOM_NEARBY":
+                return new AllocateMachineRoomNearby(strategy(option, "10", queues), new Rooms());
+            default:
+                throw new IllegalArgumentException(name);
+        }
+    }
+
+    /** Brokers are named ROOM@NAME or NAME, members ROOM-NAME or NAME; a bare name is a room, too. */
+    private static class Rooms implements AllocateMachineRoomNearby.MachineRoomResolver {
+        @Override
+        public String brokerDeployIn(MessageQueue queue) {
+            return queue.getBrokerName().split("@")[0];
+        }
+
+        @Override
+        public String consumerDeployIn(String member) {
+            return member.split("-")[0];
+        }
+    }
+}
