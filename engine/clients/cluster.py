@@ -10,6 +10,7 @@ import json
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,7 +60,7 @@ class Cluster:
         self.on_push: Pushed | None = None
         self._connections: dict[str, Connection] = {}
         self.addresses: dict[str, dict[int, str]] = {}  # by broker's name and id
-        self.client_id = f"{_own_address()}@{os.getpid()}"
+        self.client_id = f"{_own_address()}@{os.getpid()}#{time.monotonic_ns()}"  # as Java's: one for each client
 
     def to(self, address: str) -> Connection:
         """The connection to an address."""
@@ -154,11 +155,19 @@ class Cluster:
             return None
         if answer.code != ResponseCode.SUCCESS:
             raise PeerRefused(self._broker, RequestCode.GET_TOPIC_STATS_INFO, answer)
-        text = bytes(answer.body).decode("utf-8", "replace")
-        quoted = KEY_OBJECT.sub(lambda match: f"{match[1]}{json.dumps(match[2])}:", text)
-        queues = [json.loads(key) for key in fastjson.loads(quoted, f"the queues of {topic}").get("offsetTable") or ()]
-        places = sorted(Place(topic, str(one["brokerName"]), int(one["queueId"])) for one in queues)
+        places = sorted(places_in(answer.body, "offsetTable"))
         return Route(places, places, {place.broker: {MASTER: self._broker} for place in places})
+
+
+def places_in(body: bytes | memoryview, name: str) -> dict[Place, Any]:
+    """A table by MessageQueue, as fastjson writes it: its keys are objects. Raises MalformedJson."""
+    text = bytes(body).decode("utf-8", "replace")
+    quoted = KEY_OBJECT.sub(lambda match: f"{match[1]}{json.dumps(match[2])}:", text)
+    table: dict[Place, Any] = {}
+    for key, value in (fastjson.loads(quoted, name).get(name) or {}).items():
+        queue = fastjson.loads(key, name)
+        table[Place(str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"]))] = value
+    return table
 
 
 def _own_address() -> str:

@@ -1,426 +1,403 @@
-"""A member of a consumer group: heartbeats, its share of the queues, long pulls, offsets committed.
+"""A consumer of topics for Python programs: a member of a group with Java's clients, with the habits of Python.
 
-Implements: DefaultMQPushConsumerImpl, RebalanceImpl, RemoteBrokerOffsetStore
-Queues are read by tasks of one loop, and their messages handed over one by one; what was handed over is committed.
+Implements: DefaultMQPushConsumer, DefaultLitePullConsumer
+
+    with Consumer("10.0.0.1:9876", "billing", "orders") as consumer:
+        for message in consumer:
+            print(message.topic, message.body)
+
+A message is acknowledged when the loop comes back for the next one. One that is not acknowledged when its consumer ends
+is delivered again, so every message is handled at least once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
-import time
-import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
-from typing import Any, NamedTuple
+import logging
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar
 
+from engine.clients.assigned_queue import AssignedQueue, Bounds
 from engine.clients.cluster import Cluster, Place
-from engine.clients.connection import warn
-from engine.clients.names import ClientError, check_group
-from engine.clients.strategies import share_of
-from engine.protocol.broker.admin_bodies import MessageQueue, by_queue
-from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
-from engine.protocol.remoting.frame import RemotingCommand
-from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
-from store.errors import StoreError
-from store.message.properties import java_hash
-from store.message.record import Message, decode, inspect
-from store.message.topics import RETRY_PREFIX
-from store.tables import fastjson
+from engine.clients.loop_thread import LoopThread
+from engine.clients.member import FAILURES, Member, Wanted
+from engine.clients.names import ClientError
+from engine.clients.received import ReceivedMessage
+from engine.clients.requests import FIRST, LAST, Subscription
+from engine.clients.shelf import REST_SECONDS, Handed
+from engine.clients.strategies import Strategy, strategy_of
+from store.reading import extent
 
-# What a member of a group tells administrators of itself: request 307, which `mqadmin consumerStatus` asks.
-#
-# Implements: ConsumerRunningInfo, ProcessQueueInfo, as DefaultMQPushConsumerImpl.consumerRunningInfo fills them
-CLIENT_VERSION = "SLIPSTREAM"
-STACK_CHARACTERS_MAX = 64 * 1024
+if TYPE_CHECKING:
+    from engine.net.tls import RenewedContext
 
+T = TypeVar("T")
+Topics = str | Iterable[str] | Mapping[str, "str | Subscription"]
 
-class QueueState(NamedTuple):
-    """The state of one queue of the member: offsets, messages that wait to be taken, and times in ms since 1970."""
+MESSAGES_A_TURN = 64  # that a loop takes from the shelf at a time
+MAX_TIMES = 16
+REST_AFTER_FAILURE_SECONDS = 1.0
+STOP_SECONDS = 30.0
+TIMEOUT_SECONDS = 5.0
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-    consumed_to: int
-    pulled_to: int
-    waiting: int
-    pulled_ms: int
-    consumed_ms: int
+log = logging.getLogger("slipstream.clients")
 
 
-def running_info(
-    queues: Mapping[MessageQueue, QueueState],
-    subscriptions: list[dict[str, Any]],
-    name_servers: str,
-    began_ms: int,
-    *,
-    with_stack: bool,
-) -> bytes:
-    """The body of the answer. `with_stack`: also what every thread is doing."""
-    fields: dict[str, Any] = {
-        "properties": {
-            "PROP_CLIENT_VERSION": CLIENT_VERSION, "PROP_CONSUME_ORDERLY": "false",
-            "PROP_CONSUMER_START_TIMESTAMP": str(began_ms), "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-            "PROP_NAMESERVER_ADDR": name_servers, "PROP_THREADPOOL_CORE_SIZE": "1",
-        },
-        "statusTable": {}, "subscriptionSet": subscriptions,
-    }  # fmt: skip
-    if with_stack:
-        fields["jstack"] = _stacks()
-    table = by_queue({queue: fastjson.dumps(_process_queue(state)) for queue, state in queues.items()})
-    return f'{{"mqTable":{table},{fastjson.dumps(fields)[1:]}'.encode("utf-8", "replace")
+class Options(NamedTuple):
+    """How a consumer consumes.
 
+    `consume_from`: where a group begins that has no offset in a queue yet: "first", "last", or a time.
+    `ordered`: each queue's messages one after another, by one member at a time.
+    `strategy`: RocketMQ's name of one, or a function; all members of a group need the same.
+    `acknowledges`: whether the loop and `poll` acknowledge; else the program calls `ack` of each message.
+    `max_times`: deliveries before a message goes to the group's dead letters.
+    `prefetch`: messages that are held of one queue. `timeout`: seconds for an answer of a broker.
+    """
 
-def _process_queue(state: QueueState) -> dict[str, Any]:
-    return {
-        "cachedMsgCount": state.waiting,
-        "cachedMsgMaxOffset": max(0, state.pulled_to - 1) if state.waiting else 0,
-        "cachedMsgMinOffset": state.consumed_to if state.waiting else 0,
-        "commitOffset": state.consumed_to,
-        "droped": False,
-        "lastConsumeTimestamp": state.consumed_ms,
-        "lastLockTimestamp": 0,
-        "lastPullTimestamp": state.pulled_ms,
-        "locked": False,
-        "transactionMsgCount": 0,
-        "transactionMsgMaxOffset": 0,
-        "transactionMsgMinOffset": 0,
-        "tryUnlockTimes": 0,
-    }
-
-
-def _stacks() -> str:
-    frames = sys._current_frames().items()
-    stacks = (f"thread {number}\n{''.join(traceback.format_stack(frame))}" for number, frame in frames)
-    return "\n".join(stacks)[:STACK_CHARACTERS_MAX]
-
-
-HEARTBEAT_SECONDS, REBALANCE_SECONDS, COMMIT_SECONDS, PAUSE_SECONDS = 30.0, 20.0, 5.0, 1.0
-LOOK_SECONDS = 0.2
-NEW_TOPIC_SECONDS = 3.0  # until a topic that a producer made through shared memory is registered at name servers
-SUSPEND_MS, PULL_SECONDS = 15_000, 30.0
-MESSAGES_A_PULL = 32
-MESSAGES_MAX = 1 << 62
-WAITING_MAX = 256  # messages that nobody has taken yet
-COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
-EVERYTHING = "*"
-FIRST, LAST = "first", "last"
-WHERE = {FIRST: "CONSUME_FROM_FIRST_OFFSET", LAST: "CONSUME_FROM_LAST_OFFSET"}
-AT_TIME = "CONSUME_FROM_TIMESTAMP"
-
-
-class Wanted(NamedTuple):
-    """The group that consumes, and the topic, tags and first place of what it does."""
-
-    group: str
-    topic: str
-    tags: str = EVERYTHING
-    begin: str | int = LAST  # or a time, in milliseconds since 1970
-
-
-class _Queue:
-    """A queue that is assigned to this member now."""
-
-    def __init__(self, place: Place, offset: int) -> None:
-        self.place, self.pulled_to, self.consumed_to, self.committed = place, offset, offset, offset
-        self.is_drained = False
-        self.waiting = self.pulled_ms = self.taken_ms = 0
-        self.task: asyncio.Task[None] | None = None
-
-
-def subscription_of(topic: str, tags: str, version_ms: int) -> dict[str, object]:
-    """A SubscriptionData: these tags, `a || b`, or EVERYTHING."""
-    chosen = [] if tags == EVERYTHING else tags_in(tags)
-    return {
-        "classFilterMode": False,
-        "codeSet": [java_hash(tag) for tag in chosen],
-        "expressionType": "TAG",
-        "subString": tags,
-        "subVersion": version_ms,
-        "tagsSet": chosen,
-        "topic": topic,
-    }
-
-
-def tags_in(tags: str) -> list[str]:
-    """Return the tags of an expression like `a || b`."""
-    return [tag for tag in (part.strip() for part in tags.split("||")) if tag]
-
-
-def heartbeat_of(client_id: str, group: str, begin: str | int, subscriptions: list[dict[str, object]]) -> bytes:
-    """The body in which a consumer says that it lives."""
-    return json.dumps(
-        {
-            "clientID": client_id,
-            "producerDataSet": [],
-            "consumerDataSet": [
-                {
-                    "consumeFromWhere": AT_TIME if isinstance(begin, int) else WHERE[begin],
-                    "consumeType": "CONSUME_PASSIVELY",
-                    "groupName": group,
-                    "messageModel": "CLUSTERING",
-                    "subscriptionDataSet": subscriptions,
-                    "unitMode": False,
-                }
-            ],
-        }
-    ).encode()
+    consume_from: str | datetime = LAST
+    ordered: bool = False
+    strategy: str | Strategy = "AVG"
+    acknowledges: bool = True
+    max_times: int = MAX_TIMES
+    prefetch: int = Bounds().messages
+    timeout: float = TIMEOUT_SECONDS
 
 
 class Consumer:
-    """One member. `messages` gives what comes; `stop` ends it in order. Raises ClientError for a group's wrong name."""
+    """A member of `group` that consumes `topics`. Threads may share one, processes may not (ForeignClient).
 
-    def __init__(self, cluster: Cluster, wanted: Wanted) -> None:
-        check_group(wanted.group)
-        self._cluster, self._wanted = cluster, wanted
-        cluster.on_push = self.pushed
-        self._queues: dict[Place, _Queue] = {}
-        self._coming: asyncio.Queue[tuple[_Queue, Message]] = asyncio.Queue(WAITING_MAX)
-        self._changed = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._version_ms = _now_ms()
-        self._tags = tags_in(wanted.tags)
-        self._is_ended = False
+    `where` is the address of a name server (several: `host:port;host:port`), or the directory of a store whose broker
+    runs on this host. `broker` names one broker, `host:port`, in place of name servers. `topics` is a topic, several,
+    or a table from topics to tags (`"a || b"`) or to a Subscription, which can also have SQL92. Further keywords are
+    the fields of Options. It becomes a member at `with`, or when it is first asked for messages.
+    Raises ClientError for wrong arguments, and for a topic that does not exist when it becomes a member.
+    """
 
-    def pushed(self, command: RemotingCommand) -> RemotingCommand | None:
-        """A broker says or asks something of itself; the answer, None for what is not served: `Cluster.on_push`."""
-        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-            self._changed.set()
-        if command.code != RequestCode.GET_CONSUMER_RUNNING_INFO:
-            return None
-        asked = command.ext_fields or {}
-        if asked.get("consumerGroup") != self._wanted.group:
-            remark = f"The Consumer Group <{asked.get('consumerGroup')}> not exist in this consumer"
-            return command.answer(ResponseCode.SYSTEM_ERROR, remark, version=REQUEST_VERSION)
-        states = {
-            MessageQueue(*place): QueueState(one.consumed_to, one.pulled_to, one.waiting, one.pulled_ms, one.taken_ms)
-            for place, one in self._queues.items()
-        }
-        stacks = asked.get("jstackEnable") == "true"
-        known = self._cluster.name_servers
-        body = running_info(states, self._subscriptions(), known, self._version_ms, with_stack=stacks)
-        return command.answer(ResponseCode.SUCCESS, body=body, version=REQUEST_VERSION)
+    def __init__(
+        self,
+        where: str | os.PathLike[str] | None,
+        group: str,
+        topics: Topics,
+        *,
+        broker: str | None = None,
+        tls: RenewedContext | None = None,
+        **options: Any,
+    ) -> None:
+        self.group, self.options = group, _options_of(options)
+        names, broker = _reached(where, broker)
+        self._cluster = Cluster(names, broker, self.options.timeout, tls)
+        self._member = Member(self._cluster, _wanted(group, topics, self.options))
+        self._thread = LoopThread(self, f"consumer of {group}", self._cluster.close)
+        self._starting = threading.Lock()
+        self._is_started = False
+        self._last = threading.local()  # of each thread: what `poll` handed out and did not acknowledge yet
 
-    async def start(self) -> None:
-        """Become a member. Raises ClientError, PeerRefused, PeerUnreachable."""
-        until = time.monotonic() + NEW_TOPIC_SECONDS
-        while await self._cluster.route(self._wanted.topic) is None:
-            if time.monotonic() > until:
-                why = "does not exist; `slipstream send` creates it with a message"
-                raise ClientError(f"topic {self._wanted.topic!r} {why}")
-            await asyncio.sleep(LOOK_SECONDS)
-        await self._heartbeat()
-        await self._rebalance()
-        loop = asyncio.get_running_loop()
-        rounds = ((HEARTBEAT_SECONDS, self._heartbeat), (COMMIT_SECONDS, self._commit))
-        self._tasks = [loop.create_task(self._again(seconds, work)) for seconds, work in rounds]
-        self._tasks.append(loop.create_task(self._keep_balance()))
+    @property
+    def client_id(self) -> str:
+        """The name by which brokers and administrators know this member."""
+        return self._cluster.client_id
 
-    async def messages(self, count: int | None, *, follow: bool) -> AsyncIterator[Message]:
-        """Yield at most `count` messages; without `follow`, stop once every assigned queue was empty."""
-        left = MESSAGES_MAX if count is None else count
-        getting: asyncio.Task[tuple[_Queue, Message]] | None = None
-        try:
-            while follow or getting is None or getting.done() or not self._is_drained():
-                getting = getting or asyncio.get_running_loop().create_task(self._coming.get())
-                done, _waiting = await asyncio.wait({getting}, timeout=LOOK_SECONDS)
-                if done:
-                    (queue, message), getting = getting.result(), None
-                    queue.waiting, queue.taken_ms = queue.waiting - 1, _now_ms()
-                    if self._queues.get(queue.place) is queue:  # else it is another member's by now
-                        yield message
-                        queue.consumed_to = message.queue_offset + 1
-                        left -= 1
-                        if not left:
-                            return
-        finally:
-            if getting is not None:
-                getting.cancel()
+    # beginning and end
 
-    def _is_drained(self) -> bool:
-        return all(queue.is_drained for queue in self._queues.values()) and self._coming.empty()
+    def start(self) -> Self:
+        """Become a member of the group. Raises ClientError, PeerRefused, PeerUnreachable."""
+        self._thread.require_owned()
+        with self._starting:
+            if not self._is_started:
+                self._thread.run(self._member.start())
+                self._is_started = True
+        return self
 
-    async def stop(self) -> None:
-        """Commit the offsets, unregister, and close the connections."""
-        self._is_ended = True
-        tasks = [*self._tasks, *(queue.task for queue in self._queues.values() if queue.task is not None)]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        with suppress(PeerUnreachable):
-            await self._commit()
-        fields = {"clientID": self._cluster.client_id, "consumerGroup": self._wanted.group}
-        for connection in self._cluster.every_broker():
-            with suppress(PeerUnreachable):
-                await connection.ask(RequestCode.UNREGISTER_CLIENT, fields)
+    def stop(self) -> None:
+        """End the loops and `run` after the message that they are at. From any thread, and from a signal's handler."""
+        self._member.shelf.end()
 
-    # membership
-
-    async def _again(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        while not self._is_ended:
-            await asyncio.sleep(seconds)
-            try:
-                await work()
-            except (PeerUnreachable, PeerRefused) as error:
-                warn(str(error))
-
-    async def _heartbeat(self) -> None:
-        wanted = self._wanted
-        body = heartbeat_of(self._cluster.client_id, wanted.group, wanted.begin, self._subscriptions())
-        reached = 0
-        failed: PeerUnreachable | None = None
-        for connection in self._cluster.every_broker():
-            try:
-                await connection.need(RequestCode.HEART_BEAT, body=body)
-                reached += 1
-            except PeerUnreachable as unreachable:
-                failed = unreachable
-        if failed is not None and not reached:
-            raise failed
-
-    def _subscriptions(self) -> list[dict[str, object]]:
-        topics = (self._wanted.topic, RETRY_PREFIX + self._wanted.group)
-        return [subscription_of(topic, self._tags_of(topic), self._version_ms) for topic in topics]
-
-    def _tags_of(self, topic: str) -> str:
-        return EVERYTHING if topic.startswith(RETRY_PREFIX) else self._wanted.tags
-
-    async def _keep_balance(self) -> None:
-        while not self._is_ended:
+    def close(self) -> None:
+        """Commit what is acknowledged, leave the group and end the connections. Twice is once."""
+        self.stop()
+        if not self._thread.is_closed:
             with suppress(TimeoutError):
-                async with asyncio.timeout(REBALANCE_SECONDS):
-                    await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self._rebalance()
-            except (PeerUnreachable, PeerRefused, ClientError) as error:
-                warn(str(error))
+                self._thread.submit(self._leave()).result(STOP_SECONDS)
+            self._thread.close()
 
-    async def _rebalance(self) -> None:
-        places: list[Place] = []
-        for topic in (self._wanted.topic, RETRY_PREFIX + self._wanted.group):
-            route = await self._cluster.route(topic)
-            places += share_of(route.reads, await self._members(route.reads), self._cluster.client_id) if route else []
-        for place in self._queues.keys() - set(places):
-            queue = self._queues.pop(place)
-            if queue.task is not None:
-                queue.task.cancel()
-            await self._commit_one(queue)
-        for place in places:
-            if place not in self._queues:
-                queue = self._queues[place] = _Queue(place, await self._begin_of(place))
-                queue.task = asyncio.get_running_loop().create_task(self._pull(queue))
+    async def close_awaited(self) -> None:
+        """The same for programs with asyncio."""
+        await asyncio.to_thread(self.close)
 
-    async def _members(self, places: list[Place]) -> list[str]:
-        if not places:
-            return []
-        fields = {"consumerGroup": self._wanted.group}
-        answer = await self._cluster.broker(places[0].broker).ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)
-        if answer.code != ResponseCode.SUCCESS:
-            return []
-        return [str(one) for one in fastjson.loads(answer.body, "members").get("consumerIdList") or ()]
+    async def _leave(self) -> None:
+        await self._member.stop()
 
-    def _queue_fields(self, place: Place) -> dict[str, str]:
-        return {"consumerGroup": self._wanted.group, "topic": place.topic, "queueId": str(place.queue_id)}
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
 
-    async def _begin_of(self, place: Place) -> int:
-        connection, fields = self._cluster.broker(place.broker), self._queue_fields(place)
-        asked = {**fields, "setZeroIfNotFound": "false"}  # which 5.x heeds
-        answer = await connection.ask(RequestCode.QUERY_CONSUMER_OFFSET, asked)
-        if answer.code == ResponseCode.SUCCESS:
-            offset = int((answer.ext_fields or {}).get("offset", "0"))
-            if offset or self._wanted.begin == FIRST or await self._is_committed(place):
-                return offset
-            answer = answer.answer(ResponseCode.QUERY_NOT_FOUND, version=REQUEST_VERSION)
-        if answer.code != ResponseCode.QUERY_NOT_FOUND:
-            raise PeerRefused(connection.address, RequestCode.QUERY_CONSUMER_OFFSET, answer)
-        if self._wanted.begin == FIRST or place.topic.startswith(RETRY_PREFIX):
-            return 0
-        if isinstance(self._wanted.begin, int):
-            timed = {**fields, "timestamp": str(self._wanted.begin)}
-            answer = await connection.need(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timed)
-        else:
-            answer = await connection.need(RequestCode.GET_MAX_OFFSET, fields)
-        return int((answer.ext_fields or {}).get("offset", "0"))
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
 
-    async def _is_committed(self, place: Place) -> bool:
-        """Whether a group has an offset 0, which 4.9 also answers for one that has none."""
-        connection = self._cluster.broker(place.broker)
-        answer = await connection.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        if answer.code != ResponseCode.SUCCESS:
-            warn(f"{connection.address} did not say whether group {self._wanted.group} has offsets; beginning at 0")
-            return True
-        table = fastjson.loads(answer.body, "the broker's offsets").get("offsetTable") or {}
-        return str(place.queue_id) in (table.get(f"{place.topic}@{self._wanted.group}") or {})
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.close_awaited()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Consumer cannot be pickled; make one in each process")
 
     # messages
 
-    async def _pull(self, queue: _Queue) -> None:
-        while not self._is_ended:
-            try:
-                await self._pull_once(queue)
-            except (PeerUnreachable, PeerRefused, StoreError) as error:
-                warn(str(error))
-                await asyncio.sleep(PAUSE_SECONDS)
+    def poll(self, max_messages: int = 500, timeout: float | None = None) -> list[ReceivedMessage]:
+        """Return at most `max_messages`, waiting for the first one; none after `timeout` seconds, or after `stop`.
 
-    async def _pull_once(self, queue: _Queue) -> None:
-        place = queue.place
-        flags = SUBSCRIPTION_FLAG | SUSPEND_FLAG * queue.is_drained | COMMIT_FLAG * (queue.consumed_to > 0)
-        tags = self._tags_of(place.topic)
-        fields = {
-            **self._queue_fields(place),
-            "queueOffset": str(queue.pulled_to),
-            "maxMsgNums": str(MESSAGES_A_PULL),
-            "sysFlag": str(flags),
-            "commitOffset": str(queue.consumed_to),
-            "suspendTimeoutMillis": str(SUSPEND_MS),
-            "subscription": tags,
-            "subVersion": str(self._version_ms),
-            "expressionType": "TAG",
-        }
-        connection = self._cluster.broker(place.broker)
-        answer = await connection.ask(RequestCode.PULL_MESSAGE, fields, timeout=PULL_SECONDS)
-        queue.pulled_ms = _now_ms()
-        next_offset = int((answer.ext_fields or {}).get("nextBeginOffset", str(queue.pulled_to)))
-        match answer.code:
-            case ResponseCode.SUCCESS:
-                for message in messages_of(answer.body):
-                    if tags == EVERYTHING or message.tags in self._tags:
-                        queue.waiting += 1
-                        await self._coming.put((queue, message))
-                queue.pulled_to = next_offset
-            case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY | ResponseCode.PULL_OFFSET_MOVED:
-                queue.is_drained |= answer.code == ResponseCode.PULL_NOT_FOUND
-                queue.pulled_to = next_offset
-                if not queue.is_drained and next_offset >= int((answer.ext_fields or {}).get("maxOffset", "0")):
-                    queue.is_drained = True
-            case _:
-                raise PeerRefused(connection.address, RequestCode.PULL_MESSAGE, answer)
+        What this thread's last call returned is acknowledged, unless the option `acknowledges` is False.
+        """
+        self.start()
+        self._acknowledge_last()
+        handed = self._member.shelf.await_some(max_messages, timeout)
+        return self._remembered(handed)
 
-    async def _commit(self) -> None:
-        for queue in list(self._queues.values()):
-            await self._commit_one(queue)
+    async def poll_awaited(self, max_messages: int = 500, timeout: float | None = None) -> list[ReceivedMessage]:
+        """The same for programs with asyncio, in any event loop."""
+        await self._started()
+        self._acknowledge_last()
+        return self._remembered(await self._awaited(max_messages, timeout))
 
-    async def _commit_one(self, queue: _Queue) -> None:
-        if queue.consumed_to == queue.committed:
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        self.start()
+        while handed := self._member.shelf.await_some(MESSAGES_A_TURN, None):
+            yield from self._one_by_one(handed)
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        await self._started()
+        while handed := await self._awaited(MESSAGES_A_TURN, None):
+            for message in self._one_by_one(handed):
+                yield message
+
+    def _one_by_one(self, handed: list[Handed]) -> Generator[ReceivedMessage, None, None]:
+        """Each message, acknowledged when the next one is asked for; what is not, when the loop ends, comes again."""
+        done = 0
+        try:
+            for one in handed:
+                message = ReceivedMessage(one, self)
+                yield message
+                done += 1
+                if self.options.acknowledges:
+                    message.ack()
+        finally:
+            kept = done + (not self.options.acknowledges)  # the program has the one that it was at
+            self._member.shelf.again(handed[kept:], 0.0)
+
+    async def _started(self) -> None:
+        if not self._is_started:
+            await asyncio.to_thread(self.start)
+
+    async def _awaited(self, most: int, timeout: float | None) -> list[Handed]:
+        self._thread.require_owned()
+        loop, shelf, changed = asyncio.get_running_loop(), self._member.shelf, asyncio.Event()
+        deadline = None if timeout is None else loop.time() + timeout
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(changed.set)
+
+        with shelf.woken_by(wake):
+            while not (handed := shelf.take(most)) and not shelf.is_ended:
+                left = REST_SECONDS if deadline is None else min(REST_SECONDS, deadline - loop.time())
+                if left <= 0:
+                    break
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), left)
+                changed.clear()
+            return handed
+
+    def _remembered(self, handed: list[Handed]) -> list[ReceivedMessage]:
+        messages = [ReceivedMessage(one, self) for one in handed]
+        if self.options.acknowledges:
+            self._last.messages = messages
+        return messages
+
+    def _acknowledge_last(self) -> None:
+        messages: list[ReceivedMessage] = getattr(self._last, "messages", [])
+        self._last.messages = []
+        for message in messages:
+            message.ack()
+
+    # what a message's program says
+
+    def finish(self, message: ReceivedMessage) -> None:
+        """Acknowledge a message, which is what `ReceivedMessage.ack` calls."""
+        if not message.is_done:
+            message.is_done = True
+            self._member.shelf.done(message.handed)
+
+    def give_back(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Have a message delivered again, which is what `ReceivedMessage.retry` calls."""
+        if message.is_done:
             return
-        offset = queue.consumed_to
-        fields = {**self._queue_fields(queue.place), "commitOffset": str(offset)}
-        answer = await self._cluster.broker(queue.place.broker).ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
-        if answer.code == ResponseCode.SUCCESS:
-            queue.committed = offset
+        message.is_done = True
+        if self.options.ordered:
+            self._member.shelf.again([message.handed], REST_AFTER_FAILURE_SECONDS)
+            return
+        self._thread.submit(self._give_back(message, delay_level))
+
+    async def _give_back(self, message: ReceivedMessage, delay_level: int) -> None:
+        try:
+            await self._member.give_back(message.handed, delay_level, self.options.max_times)
+        except FAILURES as error:
+            log.warning("%r is not taken back, and comes again here: %s", message, error)
+            self._member.shelf.again([message.handed], REST_AFTER_FAILURE_SECONDS)
+
+    def run(self, handler: Callable[[ReceivedMessage], object], *, workers: int = 1) -> None:
+        """Call `handler` with each message, in `workers` threads, until `stop`, SIGTERM or Ctrl-C; then close.
+
+        A message is acknowledged when the handler returns, and delivered again, later, when it raises. Signals are
+        heeded where this is called in the main thread.
+        """
+        self.start()
+        threads = [threading.Thread(target=self._work, args=(handler,)) for _ in range(workers)]
+        try:
+            with _ended_by_signals(self.stop):
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+        finally:
+            self.close()
+
+    def _work(self, handler: Callable[[ReceivedMessage], object]) -> None:
+        while handed := self._member.shelf.await_some(1, None):
+            message = ReceivedMessage(handed[0], self)
+            try:
+                handler(message)
+            except Exception:
+                log.exception("%r: its handler failed; it is delivered again", message)
+                message.retry()
+            else:
+                message.ack()
+
+    # queues
+
+    def assignment(self) -> list[Place]:
+        """The queues that are this member's now: topic, broker and number of each."""
+        with self._member.shelf.changed:
+            return sorted(self._member.shelf.queues)
+
+    def pause(self, *queues: Place) -> None:
+        """Hand out no more messages of these queues, or of all, until `resume`. One that is assigned later is not."""
+        self._change(queues, is_paused=True)
+
+    def resume(self, *queues: Place) -> None:
+        """Hand out messages of these queues, or of all, again."""
+        self._change(queues, is_paused=False)
+
+    def _change(self, queues: tuple[Place, ...], *, is_paused: bool) -> None:
+        with self._member.shelf.changing():
+            for place in queues or tuple(self._member.shelf.queues):
+                self._queue(place).is_paused = is_paused
+        self._member.shelf.when_taken()
+
+    def seek(self, queue: Place, to: int | str | datetime) -> None:
+        """Go on at an offset of a queue, at "first", "last" or a time. Raises ClientError, PeerRefused."""
+        with self._member.shelf.changed:
+            self._queue(queue)
+        self._thread.run(self._seek(queue, to))
+
+    async def _seek(self, queue: Place, to: int | str | datetime) -> None:
+        offset = to if isinstance(to, int) else await self._member.offset_at(queue, _where(to))
+        self._member.seek(queue, offset)
+
+    def position(self, queue: Place) -> int:
+        """The offset up to which a queue is acknowledged here. Raises ClientError for one that is not assigned."""
+        with self._member.shelf.changed:
+            return self._queue(queue).consumed_to
+
+    def committed(self, queue: Place) -> int | None:
+        """The group's offset in any queue, as its broker has it; None before the first. Raises PeerRefused."""
+        return self._thread.run(self._member.committed(queue))
+
+    def commit(self) -> None:
+        """Commit now what is acknowledged; without a call that happens every 5 seconds. Raises PeerUnreachable."""
+        self._thread.run(self._member.commit())
+
+    def lag(self) -> dict[Place, int]:
+        """How many messages of each assigned queue are not acknowledged, by its end as the broker said it last."""
+        with self._member.shelf.changed:
+            return {place: queue.lag for place, queue in self._member.shelf.queues.items()}
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether each assigned queue was read to its end, and all of it was handed out."""
+        return self._member.shelf.is_at_end
+
+    def _queue(self, place: Place) -> AssignedQueue:
+        queue = self._member.shelf.queues.get(place)
+        if queue is None:
+            raise ClientError(f"{place.topic}/{place.queue_id} at {place.broker} is not assigned to this consumer")
+        return queue
 
 
-def _now_ms() -> int:
-    """Now, for people and for versions."""
-    return time.time_ns() // 1_000_000
+@contextmanager
+def _ended_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        stop()
+
+    before = {number: signal.signal(number, end) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def messages_of(body: bytes | memoryview) -> list[Message]:
-    """The records of an answer. Raises CorruptRecord."""
-    view, at, messages = memoryview(body), 0, []
-    while at < len(view):
-        size = inspect(view[at:], 0, None, check_body_crc=False).size
-        if size <= 0:
-            break
-        messages.append(decode(bytes(view[at : at + size])))
-        at += size
-    return messages
+def _options_of(given: Mapping[str, Any]) -> Options:
+    unknown = sorted(set(given) - set(Options._fields))
+    if unknown:
+        raise ClientError(f"{', '.join(unknown)}: no options of a consumer; these are: {', '.join(Options._fields)}")
+    options = Options(**given)
+    if options.consume_from not in (FIRST, LAST) and not isinstance(options.consume_from, datetime):
+        raise ClientError(f"consume_from={options.consume_from!r}: give 'first', 'last' or a datetime")
+    if options.prefetch < 1:
+        raise ClientError(f"prefetch={options.prefetch}: give at least 1 message")
+    return options
+
+
+def _wanted(group: str, topics: Topics, options: Options) -> Wanted:
+    named = [topics] if isinstance(topics, str) else topics
+    table = dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, Subscription())
+    if not table:
+        raise ClientError("no topic given: give one, several, or a table from topics to tags")
+    chosen = {topic: one if isinstance(one, Subscription) else Subscription(one) for topic, one in table.items()}
+    strategy = strategy_of(options.strategy) if isinstance(options.strategy, str) else options.strategy
+    bounds = Bounds(options.prefetch, span=max(Bounds().span, 2 * options.prefetch))
+    return Wanted(group, chosen, _where(options.consume_from), options.ordered, strategy, bounds)
+
+
+def _where(at: str | datetime) -> str | int:
+    return int(at.timestamp() * 1000) if isinstance(at, datetime) else at
+
+
+def _reached(where: str | os.PathLike[str] | None, broker: str | None) -> tuple[str, str | None]:
+    """The name servers, or the broker, that lead to the topics. Raises NoBroker, NotAStore."""
+    if where is None:
+        return "", broker
+    if isinstance(where, str) and os.sep not in where:
+        return where, broker
+    return "", str(extent.require_running(Path(where)).settings["storeHost"])

@@ -7,12 +7,13 @@ import concurrent.futures
 import os
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from engine.errors import EngineError
 
 T = TypeVar("T")
+Last = Callable[[], Coroutine[Any, Any, None]]
 
 ENDED_SECONDS = 10.0
 
@@ -41,13 +42,20 @@ class ClientClosed(EngineError):
         super().__init__("this client was closed; make a new one")
 
 
-class LoopThread:
-    """A running loop. `user` is the client: once it is dropped without `close`, or Python ends, the loop ends, too."""
+async def _nothing() -> None:
+    pass
 
-    def __init__(self, user: object, name: str) -> None:
+
+class LoopThread:
+    """A running loop. `user` is the client: once it is dropped without `close`, or Python ends, the loop ends, too.
+
+    `last` is done in the loop at its end, behind all else. It must not keep the client alive.
+    """
+
+    def __init__(self, user: object, name: str, last: Last = _nothing) -> None:
         self.loop = asyncio.new_event_loop()
         self._owner = os.getpid()
-        self._thread = threading.Thread(target=_run, args=(self.loop,), name=name, daemon=True)
+        self._thread = threading.Thread(target=_run, args=(self.loop, last), name=name, daemon=True)
         self._thread.start()
         self._end = weakref.finalize(user, _stop, self.loop, self._owner)
 
@@ -59,7 +67,7 @@ class LoopThread:
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Begin work in the loop; a future of what it returns. Raises ForeignClient, ClientClosed."""
         try:
-            self._check()
+            self.require_owned()
             return asyncio.run_coroutine_threadsafe(work, self.loop)
         except BaseException:
             work.close()
@@ -74,7 +82,8 @@ class LoopThread:
             future.cancel()
             raise
 
-    def _check(self) -> None:
+    def require_owned(self) -> None:
+        """Raise ForeignClient in another process than the client's, ClientClosed once it was closed."""
         if os.getpid() != self._owner:
             raise ForeignClient(self._owner)
         if self.is_closed:
@@ -89,7 +98,7 @@ class LoopThread:
             self._thread.join(ENDED_SECONDS)
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
+def _run(loop: asyncio.AbstractEventLoop, last: Last) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
@@ -97,6 +106,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         for task in under_way:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*under_way, return_exceptions=True))
+        loop.run_until_complete(asyncio.wait_for(last(), ENDED_SECONDS))
     finally:
         loop.close()
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from engine.clients.consumer import EVERYTHING, LAST, heartbeat_of, subscription_of
+from engine.clients.requests import LAST, Subscription, heartbeat_of, subscription_of
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import RemotingCommand, Serialize
 from tests.interop import rocketmq
@@ -123,7 +123,7 @@ def refusals(five: bool) -> Iterator[Question]:
 
 def goodbye() -> Iterator[Question]:
     """Pulls around the stay of a member; a client that is shut down still pulls after its goodbye was answered."""
-    subscription = subscription_of(TOPIC, EVERYTHING, version_ms=7)
+    subscription = subscription_of(TOPIC, Subscription(), version_ms=7)
     yield Question(RequestCode.HEART_BEAT, body=heartbeat_of("127.0.0.1@1", GROUP, LAST, [subscription]))
     for version in (7, 8):
         yield pull(sysFlag=0, subVersion=version)

@@ -1,19 +1,23 @@
-"""Consumes a topic as a member of a group, and prints what comes."""
+"""Consumes topics as a member of a group, and prints what comes."""
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime
 
-from engine.clients.cluster import Cluster
 from engine.clients.connection import warn
-from engine.clients.consumer import EVERYTHING, Consumer, Wanted
+from engine.clients.consumer import Consumer
+from engine.clients.requests import EVERYTHING
 from store.message.record import Message
 from tools.common.exit_codes import ExitCode
 from tools.common.message_text import as_json as json_of
 from tools.common.message_text import body_shown, escaped, inner_messages
 from tools.common.tls import tls_of
+
+LOOK_SECONDS = 0.2
+TURN = 32  # messages at a time
 
 
 def consume(
@@ -33,28 +37,33 @@ def consume(
 
     Raises ClientError, PeerRefused, PeerUnreachable.
     """
-    cluster = Cluster(name_servers, broker, timeout, tls_of(tls_config))
-    consumer = Consumer(cluster, Wanted(group, topic, tags.strip() or EVERYTHING, begin))
-    with suppress(KeyboardInterrupt):
-        is_whole = asyncio.run(_print(cluster, consumer, count, follow, as_json))
+    logging.basicConfig(format="slipstream: %(message)s", level=logging.WARNING)
+    since = datetime.fromtimestamp(begin / 1000, UTC) if isinstance(begin, int) else begin
+    wanted = {topic: tags.strip() or EVERYTHING}
+    consumer = Consumer(
+        name_servers, group, wanted, broker=broker, tls=tls_of(tls_config), consume_from=since, timeout=timeout
+    )
+    with suppress(KeyboardInterrupt), consumer:
+        is_whole = _print(consumer, count, follow, as_json)
         return ExitCode.WELL if is_whole else ExitCode.FOUND
     return ExitCode.INTERRUPTED if not follow else ExitCode.WELL
 
 
-async def _print(cluster: Cluster, consumer: Consumer, count: int | None, follow: bool, as_json: bool) -> bool:
+def _print(consumer: Consumer, count: int | None, follow: bool, as_json: bool) -> bool:
     """Whether every body could be printed."""
-    is_whole = True
-    try:
-        await consumer.start()
-        async for message in consumer.messages(count, follow=follow):
-            text = f"{json_of(message)}\n" if as_json else _text(message)
+    is_whole, left = True, count
+    while left is None or left > 0:
+        messages = consumer.poll(TURN if left is None else min(TURN, left), LOOK_SECONDS)
+        for message in messages:
+            text = f"{json_of(message.handed.message)}\n" if as_json else _text(message.handed.message)
             is_whole &= text is not None
             sys.stdout.write(text or "")
             sys.stdout.flush()
-        return is_whole
-    finally:
-        await consumer.stop()
-        await cluster.close()
+            message.ack()
+        left = None if left is None else left - len(messages)
+        if not messages and not follow and consumer.is_at_end:
+            break
+    return is_whole
 
 
 def _text(message: Message) -> str | None:

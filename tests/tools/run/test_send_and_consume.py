@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -14,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from engine.clients.cluster import Cluster
-from engine.clients.consumer import Consumer, Wanted
+from engine.clients.consumer import Consumer
 from engine.producer import Producer
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
@@ -111,19 +109,11 @@ def test_a_consumer_tells_administrators_how_far_it_is(broker: LocalBroker) -> N
             fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "true"}
             return client.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
 
-    async def consume() -> RemotingCommand:
-        cluster = Cluster("", at, SECONDS, None)
-        consumer = Consumer(cluster, Wanted("telling", "told", begin="first"))
-        try:
-            await consumer.start()
-            async for _message in consumer.messages(2, follow=True):
-                pass
-            return await asyncio.to_thread(ask, cluster.client_id, "telling")
-        finally:
-            await consumer.stop()
-            await cluster.close()
-
-    answer = asyncio.run(consume())
+    with Consumer(None, "telling", "told", broker=at, consume_from="first", timeout=SECONDS) as consumer:
+        for _ in range(2):
+            consumer.poll(1)
+        assert consumer.poll(1, 0.0) == [], "which acknowledges the second one"
+        answer = ask(consumer.client_id, "telling")
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     body = bytes(answer.body).decode()
     told = offsets_by_queue(body)

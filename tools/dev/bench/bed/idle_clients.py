@@ -8,36 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from engine.clients.connection import Connection
-from engine.clients.consumer import (
-    EVERYTHING,
-    LAST,
-    SUBSCRIPTION_FLAG,
-    SUSPEND_FLAG,
-    SUSPEND_MS,
-    heartbeat_of,
-    subscription_of,
-)
+from engine.clients.requests import EVERYTHING, LAST, Pull, Subscription, heartbeat_of, pull_fields, subscription_of
 from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.sockets.client import PeerUnreachable
 
 MEMBERS, QUEUES = 10, 4  # of a group; of the topic
 HEARTBEAT_SECONDS, ANSWER_SECONDS, READY_SECONDS = 30.0, 60.0, 120.0
-
-
-def pull_fields(place: dict[str, str], group: str, offset: int, *, may_wait: bool) -> dict[str, str]:
-    """Return the header of a pull of everything in a queue from an offset on; one that may wait is held."""
-    return {
-        **place,
-        "consumerGroup": group,
-        "queueOffset": str(offset),
-        "maxMsgNums": "32",
-        "sysFlag": str(SUBSCRIPTION_FLAG | SUSPEND_FLAG * may_wait),
-        "commitOffset": "0",
-        "suspendTimeoutMillis": str(SUSPEND_MS if may_wait else 0),
-        "subscription": EVERYTHING,
-        "subVersion": "1",
-        "expressionType": "TAG",
-    }
 
 
 class _Waiting:
@@ -49,13 +25,14 @@ class _Waiting:
 
     async def come(self) -> None:
         """Say who it is; the place where its queue ends is where it waits."""
-        subscription = subscription_of(self._topic, EVERYTHING, version_ms=1)
+        subscription = subscription_of(self._topic, Subscription(EVERYTHING), version_ms=1)
         self._body = heartbeat_of(f"127.0.0.1@{self._number}", self._group, LAST, [subscription])
         await self._connection.need(RequestCode.HEART_BEAT, body=self._body)
         place = {"topic": self._topic, "queueId": str(self._number % QUEUES)}
         answer = await self._connection.need(RequestCode.GET_MAX_OFFSET, place)
         offset = int((answer.ext_fields or {})["offset"])
-        self._pull = pull_fields(place, self._group, offset, may_wait=True)
+        queue = {**place, "consumerGroup": self._group}
+        self._pull = pull_fields(queue, Pull(offset, None, may_wait=True), Subscription(EVERYTHING), version_ms=1)
 
     async def stay(self) -> None:
         """Hold the pull and send heartbeats until cancelled."""

@@ -15,7 +15,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from engine.clients.connection import Connection
-from engine.clients.consumer import messages_of
+from engine.clients.member import messages_of
+from engine.clients.requests import Pull, Subscription, pull_fields
 from engine.clients.sender import send_fields
 from engine.protocol.remoting.codes import RequestCode
 from store.message.properties import DELAY, WAIT
@@ -24,7 +25,6 @@ from tools.dev.bench.bed.asked import Asked
 from tools.dev.bench.bed.cpu_time import cpu_seconds
 from tools.dev.bench.bed.figures import Results, in_turn
 from tools.dev.bench.bed.front_load import QUEUES, Sending, compiled, send
-from tools.dev.bench.bed.idle_clients import pull_fields
 from tools.dev.bench.bed.rocketmq import RealBroker
 from tools.dev.bench.works.front_sends import LINES
 
@@ -139,7 +139,8 @@ async def _lateness(connection: Connection) -> list[float]:
     """A message is due so long after it was sent: its producer's clock is the broker's."""
     late: list[float] = []
     while len(late) < TRICKLE:
-        fields = pull_fields(_place(0), GROUP, len(late), may_wait=False)
+        queue = {**_place(0), "consumerGroup": GROUP}
+        fields = pull_fields(queue, Pull(len(late), None, may_wait=False), Subscription(), version_ms=1)
         answer = await connection.need(RequestCode.PULL_MESSAGE, fields)
         for message in messages_of(answer.body):
             late.append(message.store_timestamp_ms - message.born_timestamp_ms - SHORT_MS)

@@ -1,0 +1,488 @@
+"""A member of a consumer group: heartbeats, its share of the queues, locks, long pulls, offsets committed.
+
+Implements: DefaultMQPushConsumerImpl, RebalancePushImpl, PullMessageService, RemoteBrokerOffsetStore
+All of it are tasks of one loop. What was pulled lies on the shelf, from which any thread takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from engine.clients.assigned_queue import DEFAULT_BOUNDS, AssignedQueue, Bounds
+from engine.clients.cluster import MASTER, Cluster, Place, places_in
+from engine.clients.names import ClientError, check_group
+from engine.clients.requests import (
+    EVERYTHING,
+    FIRST,
+    LAST,
+    Pull,
+    Subscription,
+    heartbeat_of,
+    lock_body,
+    number_of,
+    pull_fields,
+    subscription_of,
+)
+from engine.clients.running_info import MemberState, QueueState, running_info
+from engine.clients.shelf import Handed, Shelf
+from engine.clients.strategies import Strategy, share_of
+from engine.net.rare_lines import RareLines
+from engine.protocol.broker.admin_bodies import MessageQueue
+from engine.protocol.clients.lock_bodies import locked_of
+from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
+from engine.protocol.remoting.frame import RemotingCommand
+from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
+from ipc.clock import monotonic_ms, wall_ms
+from store.errors import StoreError
+from store.message.inner_batch import messages_in
+from store.message.record import Message, decode, inspect
+from store.message.topics import RETRY_PREFIX
+from store.tables import fastjson
+
+HEARTBEAT_SECONDS, REBALANCE_SECONDS, COMMIT_SECONDS, PAUSE_SECONDS = 30.0, 20.0, 5.0, 1.0
+LOOK_SECONDS = 0.2
+NEW_TOPIC_SECONDS = 3.0  # until a topic that a producer made through shared memory is registered at name servers
+PULL_SECONDS = 30.0
+UNLOCK_SECONDS = 20.0  # for messages in hand before another member gets their queue
+FAILURES = (PeerUnreachable, PeerRefused, ClientError, StoreError)
+
+
+class Wanted(NamedTuple):
+    """The group that consumes, the topics with what is wanted of each, and how."""
+
+    group: str
+    topics: Mapping[str, Subscription]
+    begin: str | int = LAST  # or a time, in milliseconds since 1970; where the group has no offset yet
+    in_order: bool = False
+    strategy: Strategy = share_of
+    bounds: Bounds = DEFAULT_BOUNDS
+
+
+class Member:
+    """One member. `shelf` has what comes; `stop` ends it in order. Raises ClientError for a group's wrong name."""
+
+    def __init__(self, cluster: Cluster, wanted: Wanted) -> None:
+        check_group(wanted.group)
+        self._cluster, self._wanted = cluster, wanted
+        cluster.on_push = self.pushed
+        self.shelf = Shelf(self._taken)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pulls: dict[Place, asyncio.Task[None]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._goodbyes: set[asyncio.Task[None]] = set()
+        self._changed, self._room = asyncio.Event(), asyncio.Event()
+        self._waits_for_room = 0
+        self._version_ms = wall_ms()
+        self._rare = RareLines(logging.getLogger("slipstream.clients"))
+        self._is_ended = False
+
+    # what brokers ask
+
+    def pushed(self, command: RemotingCommand) -> RemotingCommand | None:
+        """A broker says or asks something of itself; the answer, None for what is not served: `Cluster.on_push`."""
+        asked = command.ext_fields or {}
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            self._changed.set()
+            return None
+        answers = {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: ("consumerGroup", self._running_info),
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: ("group", self._reset),
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: ("group", self._status),
+        }
+        name, answer = answers.get(RequestCode(command.code), ("", None)) if command.code in answers else ("", None)
+        if answer is None:
+            return None
+        if asked.get(name) != self._wanted.group:
+            remark = f"The Consumer Group <{asked.get(name)}> not exist in this consumer"
+            return command.answer(ResponseCode.SYSTEM_ERROR, remark, version=REQUEST_VERSION)
+        return command.answer(ResponseCode.SUCCESS, body=answer(command), version=REQUEST_VERSION)
+
+    def _running_info(self, command: RemotingCommand) -> bytes:
+        with self.shelf.changed:
+            states = {
+                MessageQueue(*place): QueueState(
+                    one.consumed_to, one.pulled_to, one.waiting, one.pulled_ms, one.taken_ms, one.in_order
+                )
+                for place, one in self.shelf.queues.items()
+            }
+        member = MemberState(self._subscriptions(), self._cluster.name_servers, self._version_ms, self._wanted.in_order)
+        return running_info(states, member, with_stack=(command.ext_fields or {}).get("jstackEnable") == "true")
+
+    def _reset(self, command: RemotingCommand) -> bytes:
+        """An administrator resets offsets: go on from there at once, and tell the brokers."""
+        for place, offset in places_in(command.body, "offsetTable").items():
+            self.seek(place, offset)
+        return b""
+
+    def _status(self, _command: RemotingCommand) -> bytes:
+        with self.shelf.changed:
+            offsets = {place: queue.consumed_to for place, queue in self.shelf.queues.items()}
+        pairs = (f"{fastjson.dumps(place.value())}:{offset}" for place, offset in offsets.items())
+        return f'{{"consumerTable":{{}},"messageQueueTable":{{{",".join(pairs)}}}}}'.encode()
+
+    # beginning and end
+
+    async def start(self) -> None:
+        """Become a member. Raises ClientError, PeerRefused, PeerUnreachable."""
+        self._loop = asyncio.get_running_loop()
+        until = time.monotonic() + NEW_TOPIC_SECONDS
+        for topic in self._wanted.topics:
+            while await self._cluster.route(topic) is None:
+                if time.monotonic() > until:
+                    raise ClientError(f"topic {topic!r} does not exist; `slipstream send` creates it with a message")
+                await asyncio.sleep(LOOK_SECONDS)
+        await self._heartbeat()
+        await self._rebalance()
+        rounds = ((HEARTBEAT_SECONDS, self._heartbeat), (COMMIT_SECONDS, self.commit), (60.0, self._tell_rest))
+        self._tasks = [self._loop.create_task(self._again(seconds, work)) for seconds, work in rounds]
+        self._tasks.append(self._loop.create_task(self._keep_balance()))
+
+    async def stop(self) -> None:
+        """Commit the offsets, give back what is locked, and say goodbye to every broker."""
+        self._is_ended = True
+        tasks = [*self._tasks, *self._pulls.values(), *self._goodbyes]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(*FAILURES):
+            await self.commit()
+        with suppress(*FAILURES):
+            await self._unlock(self.shelf.queues)
+        self.shelf.end()
+        fields = {"clientID": self._cluster.client_id, "consumerGroup": self._wanted.group}
+        for connection in self._cluster.every_broker():
+            with suppress(*FAILURES):
+                await connection.ask(RequestCode.UNREGISTER_CLIENT, fields)
+
+    # membership
+
+    def _warn(self, kind: str, text: str) -> None:
+        self._rare.tell(kind, monotonic_ms(), "%s", text)
+
+    async def _tell_rest(self) -> None:
+        self._rare.flush(monotonic_ms())
+
+    async def _again(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while not self._is_ended:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except FAILURES as error:
+                self._warn("a round of the member failed", str(error))
+
+    async def _heartbeat(self) -> None:
+        wanted = self._wanted
+        body = heartbeat_of(self._cluster.client_id, wanted.group, wanted.begin, self._subscriptions())
+        reached = 0
+        failed: PeerUnreachable | None = None
+        for connection in self._cluster.every_broker():
+            try:
+                await connection.need(RequestCode.HEART_BEAT, body=body)
+                reached += 1
+            except PeerUnreachable as unreachable:
+                failed = unreachable
+        if failed is not None and not reached:
+            raise failed
+
+    @property
+    def _retry_topic(self) -> str:
+        return RETRY_PREFIX + self._wanted.group
+
+    def _topics(self) -> dict[str, Subscription]:
+        return {**self._wanted.topics, self._retry_topic: Subscription(EVERYTHING)}
+
+    def _subscriptions(self) -> list[dict[str, object]]:
+        return [subscription_of(topic, wanted, self._version_ms) for topic, wanted in self._topics().items()]
+
+    async def _keep_balance(self) -> None:
+        while not self._is_ended:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REBALANCE_SECONDS):
+                    await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._rebalance()
+            except FAILURES as error:
+                self._warn("the queues could not be shared", str(error))
+
+    async def _rebalance(self) -> None:
+        """Take and give up queues. A topic whose members nobody tells stays as it is shared."""
+        for topic in self._topics():
+            route = await self._cluster.route(topic)
+            members = await self._members(route.reads) if route is not None else None
+            if route is None or members is None:
+                continue
+            places = set(self._wanted.strategy(route.reads, members, self._cluster.client_id))
+            held = {place for place in self.shelf.queues if place.topic == topic}
+            await self._give_up(held - places)
+            if self._wanted.in_order:
+                places = await self._locked(places)
+                await self._give_up((held & set(self.shelf.queues)) - places)
+            for place in sorted(places - set(self.shelf.queues)):
+                await self._begin(place)
+
+    async def _begin(self, place: Place) -> None:
+        queue = AssignedQueue(place, await self._begin_of(place), in_order=self._wanted.in_order)
+        with self.shelf.changing():
+            self.shelf.queues[place] = queue
+        self._pulls[place] = asyncio.get_running_loop().create_task(self._pull(queue))
+
+    async def _give_up(self, places: Iterable[Place]) -> None:
+        for place in places:
+            pull = self._pulls.pop(place, None)
+            if pull is not None:
+                pull.cancel()
+            with self.shelf.changing():
+                queue = self.shelf.queues.pop(place)
+                queue.is_dropped = True
+            goodbye = asyncio.get_running_loop().create_task(self._commit_and_unlock(queue))
+            self._goodbyes.add(goodbye)
+            goodbye.add_done_callback(self._goodbyes.discard)
+            if not queue.in_order:
+                await asyncio.wait({goodbye})
+
+    async def _commit_and_unlock(self, queue: AssignedQueue) -> None:
+        """Commit what is done; in order, let what is in hand be done before another member gets the queue."""
+        until = time.monotonic() + UNLOCK_SECONDS
+        while queue.in_order and queue.handed_out and time.monotonic() < until:
+            await asyncio.sleep(LOOK_SECONDS)
+        with suppress(*FAILURES):
+            await self._commit_one(queue)
+        with suppress(*FAILURES):
+            await self._unlock([queue.place])
+
+    async def _members(self, places: list[Place]) -> list[str] | None:
+        """Who is in the group; None where the broker does not say."""
+        if not places:
+            return []
+        fields = {"consumerGroup": self._wanted.group}
+        answer = await self._cluster.broker(places[0].broker).ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        return [str(one) for one in fastjson.loads(answer.body, "members").get("consumerIdList") or ()]
+
+    # locks of queues that are consumed in order
+
+    async def _locked(self, places: Iterable[Place]) -> set[Place]:
+        """Those of the queues that are this member's alone now."""
+        locked: set[Place] = set()
+        for broker, of_broker in _by_broker(places).items():
+            body = lock_body(self._wanted.group, self._cluster.client_id, (place.value() for place in of_broker))
+            answer = await self._cluster.broker(broker).need(RequestCode.LOCK_BATCH_MQ, body=body)
+            locked |= {Place(one.topic, one.broker_name, one.queue_id) for one in locked_of(answer.body)}
+        return locked
+
+    async def _unlock(self, places: Iterable[Place]) -> None:
+        if not self._wanted.in_order:
+            return
+        for broker, of_broker in _by_broker(places).items():
+            body = lock_body(self._wanted.group, self._cluster.client_id, (place.value() for place in of_broker))
+            await self._cluster.broker(broker).ask(RequestCode.UNLOCK_BATCH_MQ, body=body)
+
+    # offsets
+
+    def _queue_fields(self, place: Place) -> dict[str, str]:
+        return {"consumerGroup": self._wanted.group, "topic": place.topic, "queueId": str(place.queue_id)}
+
+    async def _begin_of(self, place: Place) -> int:
+        offset = await self.committed(place)
+        if offset is not None:
+            return offset
+        if place.topic == self._retry_topic:
+            return 0
+        return await self.offset_at(place, self._wanted.begin)
+
+    async def offset_at(self, place: Place, where: str | int) -> int:
+        """The first offset of a queue, that behind its last message, or that of a time. Raises PeerRefused."""
+        fields = self._queue_fields(place)
+        if where == FIRST:
+            code = RequestCode.GET_MIN_OFFSET
+        elif where == LAST:
+            code = RequestCode.GET_MAX_OFFSET
+        else:
+            code, fields = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**fields, "timestamp": str(where)}
+        return number_of(await self._cluster.broker(place.broker).need(code, fields), "offset", 0)
+
+    async def committed(self, place: Place) -> int | None:
+        """The group's offset in a queue; None before the first. Raises PeerRefused, PeerUnreachable."""
+        connection = self._cluster.broker(place.broker)
+        asked = {**self._queue_fields(place), "setZeroIfNotFound": "false"}  # which 5.x heeds
+        answer = await connection.ask(RequestCode.QUERY_CONSUMER_OFFSET, asked)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise PeerRefused(connection.address, RequestCode.QUERY_CONSUMER_OFFSET, answer)
+        offset = number_of(answer, "offset", 0)
+        return offset if offset or await self._is_committed(place) else None
+
+    async def _is_committed(self, place: Place) -> bool:
+        """Whether a group has an offset 0, which 4.9 also answers for one that has none."""
+        connection = self._cluster.broker(place.broker)
+        answer = await connection.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        if answer.code != ResponseCode.SUCCESS:
+            why = f"{connection.address} did not say whether group {self._wanted.group} has offsets; beginning at 0"
+            self._warn("offsets are unknown", why)
+            return True
+        table = fastjson.loads(answer.body, "the broker's offsets").get("offsetTable") or {}
+        return str(place.queue_id) in (table.get(f"{place.topic}@{self._wanted.group}") or {})
+
+    async def commit(self) -> None:
+        """Tell the brokers what is done. Each queue is tried before PeerRefused or PeerUnreachable is raised."""
+        failed: Exception | None = None
+        for queue in list(self.shelf.queues.values()):
+            try:
+                await self._commit_one(queue)
+            except FAILURES as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    async def _commit_one(self, queue: AssignedQueue) -> None:
+        with self.shelf.changed:
+            offset = queue.consumed_to
+        if offset == queue.committed:
+            return
+        fields = {**self._queue_fields(queue.place), "commitOffset": str(offset)}
+        await self._cluster.broker(queue.place.broker).need(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        queue.committed = offset
+
+    def seek(self, place: Place, offset: int) -> None:
+        """Go on at another offset of a queue, which is committed soon. Nothing for a queue that is not assigned."""
+        with self.shelf.changing():
+            queue = self.shelf.queues.get(place)
+            if queue is None:
+                return
+            queue.read_from(offset)
+        pull = self._pulls.pop(place, None)
+        if pull is not None:
+            pull.cancel()
+        assert self._loop is not None
+        self._pulls[place] = self._loop.create_task(self._pull(queue))
+
+    # messages
+
+    async def give_back(self, handed: Handed, delay_level: int, max_times: int) -> None:
+        """Have the broker deliver a message again, later, through the group's retry topic; then it is done here.
+
+        Raises PeerRefused, PeerUnreachable: the message is not done.
+        """
+        message, queue = handed.message, handed.queue
+        fields = {
+            "offset": str(message.physical_offset), "group": self._wanted.group, "delayLevel": str(delay_level),
+            "originMsgId": message.message_id, "originTopic": message.topic, "unitMode": "false",
+            "maxReconsumeTimes": str(max_times), "bname": queue.place.broker,
+        }  # fmt: skip
+        await self._cluster.broker(queue.place.broker).need(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        self.shelf.done(handed)
+
+    def _taken(self) -> None:
+        """There may be room again: said in any thread."""
+        if self._waits_for_room and self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._let_pull)
+
+    def _let_pull(self) -> None:
+        room, self._room = self._room, asyncio.Event()
+        room.set()
+
+    async def _pull(self, queue: AssignedQueue) -> None:
+        while not queue.is_dropped:
+            try:
+                if queue.is_paused or queue.is_full(self._wanted.bounds):
+                    await self._await_room()
+                else:
+                    await self._pull_once(queue)
+            except FAILURES as error:
+                if isinstance(error, PeerRefused) and not self._topics()[queue.place.topic].is_by_tags:
+                    self.shelf.fail(error)  # no broker filters differently a second later
+                    return
+                queue.broker_id = MASTER
+                self._warn("a pull failed", str(error))
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _await_room(self) -> None:
+        self._waits_for_room += 1
+        try:
+            async with asyncio.timeout(PAUSE_SECONDS):
+                await self._room.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waits_for_room -= 1
+
+    async def _pull_once(self, queue: AssignedQueue) -> None:
+        place, turn, wanted = queue.place, queue.turn, self._topics()[queue.place.topic]
+        with self.shelf.changed:
+            done = queue.consumed_to
+        commit = done if done > 0 and queue.broker_id == MASTER else None
+        pull = Pull(queue.pulled_to, commit, queue.is_at_end)
+        fields = pull_fields(self._queue_fields(place), pull, wanted, self._version_ms)
+        connection = self._cluster.broker(place.broker, queue.broker_id)
+        answer = await connection.ask(RequestCode.PULL_MESSAGE, fields, timeout=PULL_SECONDS)
+        messages = _chosen(answer.body, wanted) if answer.code == ResponseCode.SUCCESS else []
+        with self.shelf.changing():
+            if turn == queue.turn and not queue.is_dropped:
+                self._take_answer(queue, connection.address, answer, messages)
+
+    def _take_answer(
+        self, queue: AssignedQueue, address: str, answer: RemotingCommand, messages: list[Message]
+    ) -> None:
+        next_offset = number_of(answer, "nextBeginOffset", queue.pulled_to)
+        queue.pulled_ms = wall_ms()
+        queue.end = number_of(answer, "maxOffset", queue.end)
+        queue.broker_id = number_of(answer, "suggestWhichBrokerId", MASTER)
+        match answer.code:
+            case ResponseCode.SUCCESS | ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY:
+                queue.pulled(messages, next_offset)
+                queue.is_at_end = answer.code == ResponseCode.PULL_NOT_FOUND or next_offset >= queue.end
+            case ResponseCode.PULL_OFFSET_MOVED:
+                self._moved(queue, next_offset)
+            case _:
+                raise PeerRefused(address, RequestCode.PULL_MESSAGE, answer)
+
+    def _moved(self, queue: AssignedQueue, offset: int) -> None:
+        """The broker has not the offset that was asked for: it was deleted, or the queue is shorter than it was."""
+        name = f"{queue.place.topic}/{queue.place.queue_id} at {queue.place.broker}"
+        if offset > queue.pulled_to:
+            lost = offset - queue.pulled_to
+            queue.lost += lost
+            text = f"{name}: {lost} offsets from {queue.pulled_to} on were deleted before group {self._wanted.group}"
+            self._warn("messages were lost", f"{text} read them; going on at {offset}")
+            queue.pulled([], offset)
+        elif offset < queue.pulled_to:
+            text = f"{name}: the queue ends at {offset}, before the offset {queue.pulled_to} of group"
+            self._warn("a queue became shorter", f"{text} {self._wanted.group}; going on there")
+            queue.read_from(offset)
+        else:
+            queue.is_at_end = True
+
+
+def _by_broker(places: Iterable[Place]) -> dict[str, list[Place]]:
+    table: dict[str, list[Place]] = {}
+    for place in places:
+        table.setdefault(place.broker, []).append(place)
+    return table
+
+
+def _chosen(body: bytes | memoryview, wanted: Subscription) -> list[Message]:
+    """The messages of an answer that the member wants. Raises CorruptRecord, MalformedData."""
+    inside = (message for record in messages_of(body) for message in messages_in(record))
+    tags = wanted.tags
+    return [*inside] if tags is None else [message for message in inside if message.tags in tags]
+
+
+def messages_of(body: bytes | memoryview) -> list[Message]:
+    """The records of an answer. Raises CorruptRecord."""
+    view, at, messages = memoryview(body), 0, []
+    while at < len(view):
+        size = inspect(view[at:], 0, None, check_body_crc=False).size
+        if size <= 0:
+            break
+        messages.append(decode(bytes(view[at : at + size])))
+        at += size
+    return messages

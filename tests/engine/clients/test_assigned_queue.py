@@ -1,0 +1,101 @@
+"""What a queue hands out and what may be committed of it, whatever is done in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.clients.assigned_queue import AssignedQueue, Bounds
+from engine.clients.cluster import Place
+from store.message.host import Host
+from store.message.record import MAGIC_V1, Message
+
+PLACE = Place("t", "b", 0)
+HOST = Host("127.0.0.1", 1)
+MESSAGE = Message(0, MAGIC_V1, 0, 0, 0, 0, 0, 0, 0, HOST, 0, HOST, 0, 0, b"body", "t", b"")
+
+
+def at(*offsets: int) -> list[Message]:
+    return [replace(MESSAGE, queue_offset=offset) for offset in offsets]
+
+
+def offsets_of(messages: list[Message]) -> list[int]:
+    return [message.queue_offset for message in messages]
+
+
+@given(st.lists(st.sampled_from(["pull", "take", "done", "again"]), max_size=60), st.randoms())
+def test_nothing_undone_is_below_what_may_be_committed(steps: list[str], random: object) -> None:
+    queue, held, done, pulled = AssignedQueue(PLACE, 5), [], set(), 5
+    for step in steps:
+        match step:
+            case "pull":
+                queue.pulled(at(pulled, pulled + 2), pulled + 3)  # the one between is not wanted
+                pulled += 3
+            case "take":
+                held += queue.take(2)
+            case _ if held:
+                message = held.pop(random.randrange(len(held)))  # type: ignore[attr-defined]
+                if step == "done":
+                    queue.done(message.queue_offset, queue.turn)
+                    done.add(message.queue_offset)
+                else:
+                    queue.again(message, queue.turn, 0.0)
+        wanted = {offset for offset in range(5, pulled) if (offset - 5) % 3 != 1}
+        assert queue.consumed_to == min(wanted - done, default=pulled)
+        assert queue.waiting + queue.handed_out == len(wanted - done)
+
+
+def test_a_message_that_comes_twice_is_handed_out_once() -> None:
+    queue = AssignedQueue(PLACE, 0)
+    queue.pulled(at(0, 1), 2)
+    queue.pulled(at(1, 2), 3)
+    assert offsets_of(queue.take(9)) == [0, 1, 2]
+
+
+def test_in_order_nothing_comes_before_the_message_in_hand_is_done() -> None:
+    queue = AssignedQueue(PLACE, 0, in_order=True)
+    queue.pulled(at(0, 1), 2)
+    [first] = queue.take(1)
+    assert not queue.may_hand_out(0.0)
+    queue.again(first, queue.turn, until=1.0)
+    assert not queue.may_hand_out(0.5) and queue.may_hand_out(1.0), "it rests"
+    assert offsets_of(queue.take(1)) == [0], "the same one"
+    queue.done(0, queue.turn)
+    assert offsets_of(queue.take(1)) == [1]
+
+
+def test_a_queue_that_is_read_from_elsewhere_forgets_what_was_handed_out() -> None:
+    queue = AssignedQueue(PLACE, 0)
+    queue.pulled(at(0, 1), 2)
+    [old, _] = queue.take(2)
+    turn = queue.turn
+    queue.read_from(0)
+    queue.pulled(at(0), 1)
+    queue.done(old.queue_offset, turn)
+    assert queue.consumed_to == 0, "what was done before the change says nothing of what comes behind it"
+    queue.again(old, turn, 0.0)
+    assert offsets_of(queue.take(9)) == [0]
+
+
+def test_a_queue_is_full_by_messages_by_bytes_and_by_its_span() -> None:
+    queue = AssignedQueue(PLACE, 0)
+    queue.pulled(at(0, 1, 2), 100)
+    assert queue.is_full(Bounds(messages=3)) and not queue.is_full(Bounds(messages=4))
+    assert queue.is_full(Bounds(bytes=12)) and not queue.is_full(Bounds(bytes=13))
+    assert queue.is_full(Bounds(span=100)) and not queue.is_full(Bounds(span=101))
+    for message in queue.take(3):
+        queue.done(message.queue_offset, queue.turn)
+    assert not queue.is_full(Bounds(messages=1, bytes=1, span=1))
+
+
+def test_a_paused_queue_and_a_dropped_one_hand_out_nothing() -> None:
+    queue = AssignedQueue(PLACE, 0)
+    queue.pulled(at(0), 1)
+    queue.is_paused = True
+    assert not queue.may_hand_out(0.0)
+    queue.is_paused = False
+    assert queue.may_hand_out(0.0)
+    queue.is_dropped = True
+    assert not queue.may_hand_out(0.0)

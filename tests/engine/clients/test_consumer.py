@@ -1,0 +1,341 @@
+"""A consumer with the habits of Python, at a broker of ours: loops, polls, threads, asyncio, forks, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.clients.cluster import Place
+from engine.clients.consumer import Consumer
+from engine.clients.loop_thread import ClientClosed, ForeignClient
+from engine.clients.names import ClientError
+from engine.clients.received import ReceivedMessage
+from engine.clients.requests import Subscription
+from engine.producer import Producer
+from engine.remoting.sockets.client import PeerRefused
+from engine.shared_memory.cursors import BrokerCounters
+from ipc.clock import wall_ms
+from store.message.topics import DEAD_PREFIX
+from store.reading import extent
+from tests.harness.conditions import SECONDS, await_that
+from tools.common.local_broker import LocalBroker
+
+SIZES = {
+    "mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536, "brokerName": "b",
+    "messageDelayLevel": "1s " * 17 + "1s", "brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": 600_000,
+}  # fmt: skip
+FIRST = {"consume_from": "first", "timeout": 120.0}
+
+
+@pytest.fixture(scope="module", params=["4.9", "5"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    with LocalBroker(tmp_path_factory.mktemp("consumer") / "b", compat=request.param, **SIZES) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic and a group of the test's own."""
+    return "".join(one if one.isalnum() else "_" for one in request.node.name)[:100]
+
+
+def send(broker: LocalBroker, topic: str, bodies: list[str], queue_id: int | None = 0, **fields: Any) -> None:
+    with Producer(broker.store, timeout=120.0) as producer:
+        for body in bodies:
+            producer.send(topic, body, queue_id=queue_id, **fields)
+    counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
+    await_that(lambda: counters.reput_from_offset.read() == counters.max_physical_offset.read(), "all is in its queue")
+
+
+def taken(broker: LocalBroker, topic: str, count: int, **options: Any) -> list[str]:
+    """The bodies that a new member of the group gets first."""
+    bodies: list[str] = []
+    with Consumer(broker.store, topic, topic, **FIRST, **options) as consumer:
+        for message in consumer:
+            bodies.append(message.text)
+            if len(bodies) == count:
+                message.ack()
+                return bodies
+    raise AssertionError("the loop ended by itself")
+
+
+def test_a_loop_acknowledges_what_it_comes_back_from(broker: LocalBroker, topic: str) -> None:
+    send(broker, topic, ["one", "two", "three"], tags="a", keys=["k", "l"], properties={"x": "y"})
+    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+        for message in consumer:
+            assert (message.topic, message.tags, message.keys) == (topic, "a", ["k", "l"])
+            assert (message.properties["x"], message.queue_id, message.broker) == ("y", 0, "b")
+            assert message.born.tzinfo is UTC and message.stored >= message.born.replace(microsecond=0)
+            if message.text == "two":
+                break  # which leaves this one open
+    assert taken(broker, topic, 2) == ["two", "three"]
+
+
+def test_a_loop_that_is_left_gives_what_it_did_not_use_to_the_next_one(broker: LocalBroker, topic: str) -> None:
+    send(broker, topic, [str(number) for number in range(10)])
+    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+        bodies = []
+        for _ in range(5):
+            for message in consumer:
+                bodies.append(message.text)
+                message.ack()
+                if len(bodies) % 2 == 0:
+                    break
+    assert bodies == [str(number) for number in range(10)]
+
+
+def test_a_poll_acknowledges_what_the_poll_before_it_returned(broker: LocalBroker, topic: str) -> None:
+    send(broker, topic, ["one", "two", "three"])
+    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+        assert [message.text for message in consumer.poll(1)] == ["one"]
+        assert [message.text for message in consumer.poll(1)] == ["two"]
+        [place] = [place for place in consumer.assignment() if place.topic == topic and place.queue_id == 0]
+        assert consumer.position(place) == 1
+    assert taken(broker, topic, 2) == ["two", "three"]
+
+
+def test_without_acknowledges_only_ack_counts(broker: LocalBroker, topic: str) -> None:
+    send(broker, topic, ["one", "two", "three"])
+    with Consumer(broker.store, topic, topic, acknowledges=False, **FIRST) as consumer:
+        messages: list[ReceivedMessage] = []
+        while len(messages) < 3:
+            messages += consumer.poll()
+        messages[0].ack()
+        messages[0].ack()  # twice is once
+        messages[2].ack()
+        assert consumer.poll(1, 0.0) == []
+    assert taken(broker, topic, 2) == ["two", "three"], "a gap holds the offset: each message at least once"
+
+
+def test_a_message_that_is_given_back_comes_again_and_ends_in_the_dead_letters(broker: LocalBroker, topic: str) -> None:
+    send(broker, topic, ["bad", "good"])
+    deliveries, good = [], []
+    with Consumer(broker.store, topic, topic, max_times=2, **FIRST) as consumer:
+        for message in consumer:
+            assert message.topic == topic, "not that of the retries"
+            if message.text == "good":
+                good.append(message)
+            else:
+                deliveries.append(message.reconsume_times)
+                message.retry(1)
+            if len(deliveries) == 3 and good:
+                break
+    assert deliveries == [0, 1, 2] and len(good) == 1
+    with Consumer(broker.store, f"{topic}-dead", DEAD_PREFIX + topic, **FIRST) as consumer:
+        [dead] = consumer.poll(timeout=SECONDS)
+        assert dead.text == "bad"
+
+
+def test_in_order_a_failure_stops_its_queue_and_no_other(broker: LocalBroker, topic: str) -> None:
+    send(broker, topic, ["a1", "a2"], 0)
+    send(broker, topic, ["b1", "b2"], 1)
+    seen, failed = [], False
+    with Consumer(broker.store, topic, topic, ordered=True, **FIRST) as consumer:
+        for message in consumer:
+            if message.text == "a1" and not failed:
+                failed = True
+                message.retry()
+                continue
+            seen.append(message.text)
+            if len(seen) == 4:
+                break
+    assert [one for one in seen if one[0] == "a"] == ["a1", "a2"]
+    assert [one for one in seen if one[0] == "b"] == ["b1", "b2"]
+
+
+def test_two_members_in_order_never_have_a_queue_together(broker: LocalBroker, topic: str) -> None:
+    for queue in range(4):
+        send(broker, topic, [f"{queue}"], queue)
+    options = {"ordered": True, **FIRST}
+    with Consumer(broker.store, topic, topic, **options) as one:
+        await_that(lambda: len(queues_of(one, topic)) == 4, "the first one has all")
+        with Consumer(broker.store, topic, topic, **options) as two:
+            await_that(lambda: len(queues_of(two, topic)) == 2, "each has a half", SECONDS)
+            assert not set(queues_of(one, topic)) & set(queues_of(two, topic))
+        await_that(lambda: len(queues_of(one, topic)) == 4, "the other one left", SECONDS)
+
+
+def queues_of(consumer: Consumer, topic: str) -> list[Place]:
+    return [place for place in consumer.assignment() if place.topic == topic]
+
+
+def test_tags_choose_and_the_rest_counts_as_consumed(broker: LocalBroker, topic: str) -> None:
+    for number in range(6):
+        send(broker, topic, [str(number)], tags="abc"[number % 3])
+    with Consumer(broker.store, topic, {topic: "a || c"}, **FIRST) as consumer:
+        bodies: list[str] = []
+        while len(bodies) < 4:
+            bodies += [message.text for message in consumer.poll()]
+        consumer.poll(1, 0.0)
+        await_that(lambda: set(consumer.lag().values()) == {0}, "all is consumed")
+    assert bodies == ["0", "2", "3", "5"]
+
+
+def test_positions_are_looked_at_and_changed(broker: LocalBroker, topic: str) -> None:
+    send(broker, topic, ["0", "1"])
+    before = wall_ms()
+    await_that(lambda: wall_ms() > before + 1, "the clock goes on")
+    between = datetime.now(UTC)
+    send(broker, topic, ["2"])
+    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+        [place] = [one for one in queues_of(consumer, topic) if one.queue_id == 0]
+        assert consumer.committed(place) is None
+        for to, rest in ((1, ["1", "2"]), ("first", ["0", "1", "2"]), (between, ["2"])):
+            consumer.seek(place, to)
+            bodies: list[str] = []
+            while len(bodies) < len(rest):
+                bodies += [message.text for message in consumer.poll(timeout=SECONDS)]
+            assert bodies == rest, to
+        consumer.seek(place, "last")
+        assert consumer.poll(1, 0.0) == []
+        consumer.pause(place)
+        send(broker, topic, ["3"])
+        await_that(lambda: consumer.lag()[place] == 1 or not consumer.poll(1, 0.05), "it does not come")
+        assert consumer.position(place) == 3
+        consumer.resume(place)
+        assert [message.text for message in consumer.poll(timeout=SECONDS)] == ["3"]
+        consumer.poll(1, 0.0)
+        consumer.commit()
+        assert consumer.committed(place) == 4
+        with pytest.raises(ClientError, match="is not assigned"):
+            consumer.seek(Place(topic, "b", 99), 0)
+
+
+def test_asyncio_programs_wait_without_blocking_their_loop(broker: LocalBroker, topic: str) -> None:
+    send(broker, topic, ["one", "two"])
+
+    async def program() -> list[str]:
+        bodies: list[str] = []
+        async with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+            async for message in consumer:
+                bodies.append(message.text)
+                if len(bodies) == 2:
+                    message.ack()
+                    break
+            waiting = asyncio.create_task(consumer.poll_awaited())
+            await asyncio.to_thread(send, broker, topic, ["three"])  # which needs the loop while that one waits
+            return bodies + [message.text for message in await waiting]
+
+    assert asyncio.run(program()) == ["one", "two", "three"]
+
+
+def test_threads_share_a_consumer_and_get_each_message_once(broker: LocalBroker, topic: str) -> None:
+    for queue in range(4):
+        send(broker, topic, [f"{queue}-{number}" for number in range(25)], queue)
+    seen: list[str] = []
+    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+
+        def handle(message: ReceivedMessage) -> None:
+            seen.append(message.text)
+            if len(seen) == 100:
+                consumer.stop()
+
+        consumer.run(handle, workers=4)
+    assert len(seen) == len(set(seen)) == 100
+    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+        await_that(lambda: consumer.is_at_end, "all is committed")
+        assert consumer.poll(1, 0.0) == []
+
+
+def test_a_handler_that_fails_gets_its_message_again(broker: LocalBroker, topic: str) -> None:
+    send(broker, topic, ["one"])
+    tries: list[int] = []
+    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+
+        def handle(message: ReceivedMessage) -> None:
+            tries.append(message.reconsume_times)
+            if len(tries) == 1:
+                raise ValueError("not today")
+            consumer.stop()
+
+        consumer.run(handle)
+    assert tries == [0, 1]
+
+
+PROGRAM = """
+import sys
+from engine.clients.consumer import Consumer
+
+consumer = Consumer(sys.argv[1], sys.argv[2], sys.argv[2], consume_from="first", timeout=120.0)
+def handle(message):
+    print(message.text, flush=True)
+consumer.run(handle, workers=2)
+print("ended", flush=True)
+"""
+
+
+def test_sigterm_ends_a_program_after_the_message_that_it_is_at(broker: LocalBroker, topic: str) -> None:
+    send(broker, topic, ["one"])
+    command = [sys.executable, "-c", PROGRAM, str(broker.store), topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "one\n"
+        program.send_signal(signal.SIGTERM)
+        assert program.stdout.read() == "ended\n"
+    assert program.returncode == 0
+    send(broker, topic, ["two"])
+    assert taken(broker, topic, 1) == ["two"], "what was handled is committed"
+
+
+def test_a_forked_child_and_a_pickle_are_refused(broker: LocalBroker, topic: str) -> None:
+    send(broker, topic, ["one"])
+    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(consumer)
+        pid = os.fork()
+        if not pid:
+            try:
+                consumer.poll(1, 0.0)
+            except ForeignClient:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert [message.text for message in consumer.poll()] == ["one"], "its parent's goes on"
+    with pytest.raises(ClientClosed):
+        consumer.poll()
+    consumer.close()
+
+
+def test_a_consumer_that_is_dropped_ends_its_thread(broker: LocalBroker, topic: str) -> None:
+    send(broker, topic, ["one"])
+    consumer = Consumer(broker.store, topic, topic, **FIRST).start()
+    name = f"consumer of {topic}"
+    assert [thread.name for thread in threading.enumerate() if thread.name == name]
+    del consumer
+    gc.collect()
+    await_that(lambda: not [one for one in threading.enumerate() if one.name == name], "its thread has ended")
+
+
+def test_wrong_arguments_are_refused_by_name(broker: LocalBroker, tmp_path: Path) -> None:
+    for arguments, options, words in (
+        (("127.0.0.1:1", "a b", "t"), {}, "not a valid group name"),
+        (("127.0.0.1:1", "g", []), {}, "no topic given"),
+        (("", "g", "t"), {}, "no broker given"),
+        (("127.0.0.1:1", "g", "t"), {"colour": "red"}, "colour: no options of a consumer"),
+        (("127.0.0.1:1", "g", "t"), {"consume_from": "middle"}, "'first', 'last' or a datetime"),
+        (("127.0.0.1:1", "g", "t"), {"prefetch": 0}, "at least 1"),
+        (("127.0.0.1:1", "g", "t"), {"strategy": "BEST"}, "BEST"),
+    ):
+        with pytest.raises(ClientError, match=words):
+            Consumer(*arguments, **options)  # type: ignore[arg-type]
+    with pytest.raises(ClientError, match="does not exist"):
+        Consumer(broker.store, "g", "nowhere", **FIRST).start()
+
+
+def test_a_condition_in_sql_is_refused_where_the_broker_does_not_filter(broker: LocalBroker, topic: str) -> None:
+    send(broker, topic, ["one"])
+    wanted = {topic: Subscription("a > 1", "SQL92")}
+    with Consumer(broker.store, topic, wanted, **FIRST) as consumer, pytest.raises(PeerRefused, match="SQL92"):
+        consumer.poll()
