@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine.clients.access import Credentials
 from engine.clients.connection import Connection, Pushed
 from engine.clients.names import ClientError, places
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
@@ -54,9 +55,16 @@ class Route(NamedTuple):
 class Cluster:
     """The brokers that a client asks. `broker` is the address of one, in place of name servers."""
 
-    def __init__(self, name_servers: str, broker: str | None, timeout: float, how: RenewedContext | None) -> None:
+    def __init__(
+        self,
+        name_servers: str,
+        broker: str | None,
+        timeout: float,
+        how: RenewedContext | None,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._names = places(name_servers, broker)
-        self._broker, self._timeout, self._how = broker, timeout, how
+        self._broker, self._timeout, self._how, self._credentials = broker, timeout, how, credentials
         self.on_push: Pushed | None = None
         self._connections: dict[str, Connection] = {}
         self.addresses: dict[str, dict[int, str]] = {}  # by broker's name and id
@@ -65,7 +73,8 @@ class Cluster:
     def to(self, address: str) -> Connection:
         """The connection to an address."""
         if address not in self._connections:
-            self._connections[address] = Connection(address, self._timeout, self._how, self._take_push)
+            made = Connection(address, self._timeout, self._how, self._take_push, self._credentials)
+            self._connections[address] = made
         return self._connections[address]
 
     def _take_push(self, command: RemotingCommand) -> RemotingCommand | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from engine.clients.access import Credentials, signed
 from engine.protocol.remoting.codes import REQUEST_VERSION, ResponseCode
 from engine.protocol.remoting.frame import (
     ONEWAY_FLAG,
@@ -41,10 +42,15 @@ class Connection:
     """To `address` (`host:port`), made at the first question and again after it broke."""
 
     def __init__(
-        self, address: str, timeout: float, how: RenewedContext | None = None, on_push: Pushed | None = None
+        self,
+        address: str,
+        timeout: float,
+        how: RenewedContext | None = None,
+        on_push: Pushed | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self.address, self._timeout, self._how = address, timeout, how
-        self._on_push = on_push
+        self._on_push, self._credentials = on_push, credentials
         self._opaques = itertools.count(1)
         self._asked: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._writer: asyncio.StreamWriter | None = None
@@ -55,10 +61,8 @@ class Connection:
         self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", timeout: float | None = None
     ) -> RemotingCommand:
         """The answer, whatever its code. Raises PeerUnreachable."""
-        opaque = next(self._opaques)
-        request = RemotingCommand(
-            code, opaque, ext_fields=fields, body=body, language="PYTHON", version=REQUEST_VERSION
-        )
+        request = self._request(code, fields, body)
+        opaque = request.opaque
         seconds = self._timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(seconds):
@@ -87,9 +91,7 @@ class Connection:
 
     async def tell(self, code: int, fields: Mapping[str, str]) -> None:
         """Send what nobody answers. Raises PeerUnreachable."""
-        request = RemotingCommand(
-            code, next(self._opaques), ONEWAY_FLAG, ext_fields=fields, language="PYTHON", version=REQUEST_VERSION
-        )
+        request = self._request(code, fields, b"", ONEWAY_FLAG)
         try:
             async with asyncio.timeout(self._timeout):
                 writer = await self._opened()
@@ -98,6 +100,14 @@ class Connection:
         except (OSError, ValueError, TimeoutError) as reason:
             self._broke(reason)
             raise PeerUnreachable(self.address, reason) from reason
+
+    def _request(self, code: int, fields: Mapping[str, str] | None, body: bytes, flag: int = 0) -> RemotingCommand:
+        if self._credentials is not None:
+            fields = signed(fields, body, self._credentials)
+        opaque = next(self._opaques)
+        return RemotingCommand(
+            code, opaque, flag, ext_fields=fields, body=body, language="PYTHON", version=REQUEST_VERSION
+        )
 
     async def _opened(self) -> asyncio.StreamWriter:
         async with self._opening:

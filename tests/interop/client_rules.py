@@ -1,15 +1,17 @@
 """Rules of RocketMQ's client that need no broker, asked of its own classes (java/ClientRules.java).
 
-Run as a program, it records the shares that the unit tests of strategies read.
+Run as a program, it records the shares and the signatures that the unit tests read.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.harness.signed_cases import SIGNATURES, SIGNED_CASES, SignedCase
 from tests.harness.strategy_cases import RECORDED, Case, cases
 from tests.interop.rocketmq import VERSIONS, RealClient
 
@@ -34,6 +36,18 @@ class ClientRules(RealClient):
         shares: list[list[int]] = self.ask("share", **case._asdict())[0]["shares"]
         return shares
 
+    def signature(self, case: SignedCase) -> str:
+        """The signature that Java's client adds to a request."""
+        fields = ",".join(f"{_encoded(name)}:{_encoded(value)}" for name, value in case.fields.items())
+        texts = {"access_key": case.access_key, "secret_key": case.secret_key, "body": case.body}
+        texts |= {} if case.security_token is None else {"security_token": case.security_token}
+        answer = self.ask("sign", fields=fields, **{name: _encoded(text) for name, text in texts.items()})
+        return str(answer[0]["signature"])
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
 
 def shares_of(version: str, home: Path) -> list[tuple[Case, list[list[int]]]]:
     """Every case, and what that version's strategies give in it."""
@@ -41,12 +55,20 @@ def shares_of(version: str, home: Path) -> list[tuple[Case, list[list[int]]]]:
         return [(case, java.shares(case)) for case in cases()]
 
 
+def signatures_of(version: str, home: Path) -> list[tuple[SignedCase, str]]:
+    """Every request, and the signature that a client of that version adds to it."""
+    with ClientRules(home, version) as java:
+        return [(case, java.signature(case)) for case in SIGNED_CASES]
+
+
 def main() -> None:
-    """Record the shares, on which both versions must agree."""
+    """Record shares and signatures, on which both versions must agree."""
     with tempfile.TemporaryDirectory() as home:
-        first, *others = [shares_of(version, Path(home) / version) for version in VERSIONS]
-    assert all(other == first for other in others)
-    RECORDED.write_text("".join(f"{json.dumps([*case, shares])}\n" for case, shares in first))
+        shares, other_shares = [shares_of(version, Path(home) / version) for version in VERSIONS]
+        signatures, other_signatures = [signatures_of(version, Path(home) / version) for version in VERSIONS]
+    assert (shares, signatures) == (other_shares, other_signatures)
+    RECORDED.write_text("".join(f"{json.dumps([*case, given])}\n" for case, given in shares))
+    SIGNATURES.write_text("".join(f"{json.dumps([*case, given])}\n" for case, given in signatures))
 
 
 if __name__ == "__main__":

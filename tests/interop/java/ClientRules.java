@@ -1,9 +1,13 @@
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Base64;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMachineRoomNearby;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
@@ -12,6 +16,7 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByConfi
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByMachineRoom;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
 /** Rules of RocketMQ's client that need no broker: commands as in Commands, each answered with one JSON line. */
 public class ClientRules {
@@ -22,6 +27,8 @@ public class ClientRules {
         Commands.serve((name, options) -> {
             if (name.equals("share")) {
                 Commands.say("{\"shares\": " + shares(options) + "}");
+            } else if (name.equals("sign")) {
+                Commands.say("{\"signature\": " + Commands.quoted(signature(options)) + "}");
             } else {
                 throw new IllegalArgumentException(name);
             }
@@ -43,6 +50,29 @@ public class ClientRules {
             shares.add(share);
         }
         return shares;
+    }
+
+    /** The signature that a client with these credentials adds; all texts are in base64. */
+    private static String signature(Map<String, String> options) {
+        RemotingCommand request = RemotingCommand.createRequestCommand(0, null);
+        for (String pair : options.get("fields").split(",")) {
+            String[] parts = pair.split(":", -1);
+            request.addExtField(text(parts[0]), text(parts[1]));
+        }
+        byte[] body = Base64.getDecoder().decode(options.get("body"));
+        request.setBody(body.length == 0 ? null : body);
+        SessionCredentials credentials = new SessionCredentials();
+        credentials.setAccessKey(text(options.get("access_key")));
+        credentials.setSecretKey(text(options.get("secret_key")));
+        if (options.containsKey("security_token")) {
+            credentials.setSecurityToken(text(options.get("security_token")));
+        }
+        new AclClientRPCHook(credentials).doBeforeRequest("127.0.0.1:1", request);
+        return request.getExtFields().get(SessionCredentials.SIGNATURE);
+    }
+
+    private static String text(String encoded) {
+        return new String(Base64.getDecoder().decode(encoded), StandardCharsets.UTF_8);
     }
 
     private static List<MessageQueue> queues(String text) {
