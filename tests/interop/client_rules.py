@@ -30,6 +30,17 @@ class ClientRules(RealClient):
 
     def __init__(self, home: Path, version: str) -> None:
         super().__init__(home, NoNameServer(version))
+        self.offsets = home / "offsets"
+        self.properties = [f"-Drocketmq.client.localOffsetStoreDir={self.offsets}"]
+
+    def keep(self, offset: int, **place: str) -> None:
+        """Write a group's offsets below `offsets`: queue 0 has `offset`, each following queue 10 more."""
+        self.ask("keep", offset=offset, **place)
+
+    def kept(self, **place: str) -> list[int]:
+        """The offsets that a Java consumer reads there."""
+        offsets: list[int] = self.ask("kept", **place)[0]["offset"]
+        return offsets
 
     def shares(self, case: Case) -> list[list[int]]:
         """Each member's queues by their indexes, as Java's strategy allocates them."""

@@ -6,8 +6,10 @@ import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMachineRoomNearby;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
@@ -15,6 +17,10 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAverage
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByConfig;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByMachineRoom;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
+import org.apache.rocketmq.client.consumer.store.LocalFileOffsetStore;
+import org.apache.rocketmq.client.consumer.store.OffsetStore;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
@@ -27,6 +33,10 @@ public class ClientRules {
         Commands.serve((name, options) -> {
             if (name.equals("share")) {
                 Commands.say("{\"shares\": " + shares(options) + "}");
+            } else if (name.equals("keep")) {
+                keep(options);
+            } else if (name.equals("kept")) {
+                Commands.say("{\"offset\": " + kept(options) + "}");
             } else if (name.equals("sign")) {
                 Commands.say("{\"signature\": " + Commands.quoted(signature(options)) + "}");
             } else {
@@ -69,6 +79,33 @@ public class ClientRules {
         }
         new AclClientRPCHook(credentials).doBeforeRequest("127.0.0.1:1", request);
         return request.getExtFields().get(SessionCredentials.SIGNATURE);
+    }
+
+    /** Writes the offsets of a broadcasting group: queue i of a topic has the offset that many, then 10 more. */
+    private static void keep(Map<String, String> options) throws Exception {
+        OffsetStore store = offsets(options);
+        Set<MessageQueue> queues = new HashSet<>(queues(options.get("queues")));
+        for (MessageQueue queue : queues) {
+            store.updateOffset(queue, Long.parseLong(options.get("offset")) + 10 * queue.getQueueId(), false);
+        }
+        store.persistAll(queues);
+    }
+
+    /** The offsets that a Java consumer of the group would begin at, -1 for a queue of which it knows none. */
+    private static List<Long> kept(Map<String, String> options) throws Exception {
+        OffsetStore store = offsets(options);
+        List<Long> offsets = new ArrayList<>();
+        for (MessageQueue queue : queues(options.get("queues"))) {
+            offsets.add(store.readOffset(queue, ReadOffsetType.MEMORY_FIRST_THEN_STORE));
+        }
+        return offsets;
+    }
+
+    private static OffsetStore offsets(Map<String, String> options) throws Exception {
+        MQClientInstance client = new MQClientInstance(new ClientConfig(), 0, options.get("client"));
+        OffsetStore store = new LocalFileOffsetStore(client, options.get("group"));
+        store.load();
+        return store;
     }
 
     private static String text(String encoded) {
