@@ -70,6 +70,10 @@ class Cluster:
         self.addresses: dict[str, dict[int, str]] = {}  # by broker's name and id
         self.client_id = f"{_own_address()}@{os.getpid()}#{time.monotonic_ns()}"  # as Java's: one for each client
 
+    def rename(self, instance: str) -> None:
+        """Take a client id that is the same after a restart."""
+        self.client_id = f"{_own_address()}@{instance}"
+
     def to(self, address: str) -> Connection:
         """The connection to an address."""
         if address not in self._connections:
@@ -168,12 +172,16 @@ class Cluster:
         return Route(places, places, {place.broker: {MASTER: self._broker} for place in places})
 
 
+def with_text_keys(text: str) -> str:
+    """JSON of fastjson whose keys may be objects, as JSON whose keys are the texts of these objects."""
+    return KEY_OBJECT.sub(lambda match: f"{match[1]}{json.dumps(match[2])}:", text)
+
+
 def places_in(body: bytes | memoryview, name: str) -> dict[Place, Any]:
     """A table by MessageQueue, as fastjson writes it: its keys are objects. Raises MalformedJson."""
-    text = bytes(body).decode("utf-8", "replace")
-    quoted = KEY_OBJECT.sub(lambda match: f"{match[1]}{json.dumps(match[2])}:", text)
+    text = with_text_keys(bytes(body).decode("utf-8", "replace"))
     table: dict[Place, Any] = {}
-    for key, value in (fastjson.loads(quoted, name).get(name) or {}).items():
+    for key, value in (fastjson.loads(text, name).get(name) or {}).items():
         queue = fastjson.loads(key, name)
         table[Place(str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"]))] = value
     return table

@@ -24,7 +24,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar
 
+from engine.clients.access import Credentials
 from engine.clients.assigned_queue import AssignedQueue, Bounds
+from engine.clients.back_off import PAUSE_MS, RETRIES_MAX, TRY_AGAIN_MS
 from engine.clients.cluster import Cluster, Place
 from engine.clients.loop_thread import LoopThread
 from engine.clients.member import FAILURES, Member, Wanted
@@ -42,8 +44,8 @@ T = TypeVar("T")
 Topics = str | Iterable[str] | Mapping[str, "str | Subscription"]
 
 MESSAGES_A_TURN = 64  # that a loop takes from the shelf at a time
-MAX_TIMES = 16
-REST_AFTER_FAILURE_SECONDS = 1.0
+MAX_TIMES = RETRIES_MAX
+INSTANCE = "DEFAULT"  # of Java's broadcasting consumers
 STOP_SECONDS = 30.0
 TIMEOUT_SECONDS = 5.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -58,7 +60,9 @@ class Options(NamedTuple):
     `ordered`: each queue's messages one after another, by one member at a time.
     `strategy`: RocketMQ's name of one, or a function; all members of a group need the same.
     `acknowledges`: whether the loop and `poll` acknowledge; else the program calls `ack` of each message.
-    `max_times`: deliveries before a message goes to the group's dead letters.
+    `broadcasts`: every member gets all messages, and keeps its offsets in a file of this host, as Java's do, under the
+    name `instance`, which is needed where two such members of a group run on one host.
+    `max_times`: how often a message is delivered again before it goes to the group's dead letters.
     `prefetch`: messages that are held of one queue. `timeout`: seconds for an answer of a broker.
     """
 
@@ -67,6 +71,8 @@ class Options(NamedTuple):
     strategy: str | Strategy = "AVG"
     acknowledges: bool = True
     max_times: int = MAX_TIMES
+    broadcasts: bool = False
+    instance: str = ""
     prefetch: int = Bounds().messages
     timeout: float = TIMEOUT_SECONDS
 
@@ -76,8 +82,9 @@ class Consumer:
 
     `where` is the address of a name server (several: `host:port;host:port`), or the directory of a store whose broker
     runs on this host. `broker` names one broker, `host:port`, in place of name servers. `topics` is a topic, several,
-    or a table from topics to tags (`"a || b"`) or to a Subscription, which can also have SQL92. Further keywords are
-    the fields of Options. It becomes a member at `with`, or when it is first asked for messages.
+    or a table from topics to tags (`"a || b"`) or to a Subscription, which can also have SQL92. Requests are signed
+    with `access_key` and `secret_key` where they are given. Further keywords are the fields of Options.
+    It becomes a member at `with`, or when it is first asked for messages.
     Raises ClientError for wrong arguments, and for a topic that does not exist when it becomes a member.
     """
 
@@ -89,11 +96,15 @@ class Consumer:
         *,
         broker: str | None = None,
         tls: RenewedContext | None = None,
+        access_key: str = "",
+        secret_key: str = "",
         **options: Any,
     ) -> None:
         self.group, self.options = group, _options_of(options)
         names, broker = _reached(where, broker)
-        self._cluster = Cluster(names, broker, self.options.timeout, tls)
+        self._cluster = Cluster(names, broker, self.options.timeout, tls, _credentials(access_key, secret_key))
+        if self.options.instance or self.options.broadcasts:
+            self._cluster.rename(self.options.instance or INSTANCE)
         self._member = Member(self._cluster, _wanted(group, topics, self.options))
         self._thread = LoopThread(self, f"consumer of {group}", self._cluster.close)
         self._starting = threading.Lock()
@@ -248,9 +259,11 @@ class Consumer:
         """Have a message delivered again, which is what `ReceivedMessage.retry` calls."""
         if message.is_done:
             return
+        if self.options.broadcasts:
+            raise ClientError("a group that broadcasts has no retries: handle the message again, or acknowledge it")
         message.is_done = True
         if self.options.ordered:
-            self._member.shelf.again([message.handed], REST_AFTER_FAILURE_SECONDS)
+            self._member.shelf.again([message.handed], PAUSE_MS / 1000)
             return
         self._thread.submit(self._give_back(message, delay_level))
 
@@ -259,7 +272,7 @@ class Consumer:
             await self._member.give_back(message.handed, delay_level, self.options.max_times)
         except FAILURES as error:
             log.warning("%r is not taken back, and comes again here: %s", message, error)
-            self._member.shelf.again([message.handed], REST_AFTER_FAILURE_SECONDS)
+            self._member.shelf.again([message.handed], TRY_AGAIN_MS / 1000)
 
     def run(self, handler: Callable[[ReceivedMessage], object], *, workers: int = 1) -> None:
         """Call `handler` with each message, in `workers` threads, until `stop`, SIGTERM or Ctrl-C; then close.
@@ -327,7 +340,7 @@ class Consumer:
 
     def committed(self, queue: Place) -> int | None:
         """The group's offset in any queue, as its broker has it; None before the first. Raises PeerRefused."""
-        return self._thread.run(self._member.committed(queue))
+        return self._thread.run(self._member.offsets.committed(queue))
 
     def commit(self) -> None:
         """Commit now what is acknowledged; without a call that happens every 5 seconds. Raises PeerUnreachable."""
@@ -374,9 +387,15 @@ def _options_of(given: Mapping[str, Any]) -> Options:
     options = Options(**given)
     if options.consume_from not in (FIRST, LAST) and not isinstance(options.consume_from, datetime):
         raise ClientError(f"consume_from={options.consume_from!r}: give 'first', 'last' or a datetime")
+    if options.ordered and options.broadcasts:
+        raise ClientError("ordered and broadcasts exclude each other: members that get all messages lock no queues")
     if options.prefetch < 1:
         raise ClientError(f"prefetch={options.prefetch}: give at least 1 message")
     return options
+
+
+def _credentials(access_key: str, secret_key: str) -> Credentials | None:
+    return Credentials(access_key, secret_key) if access_key or secret_key else None
 
 
 def _wanted(group: str, topics: Topics, options: Options) -> Wanted:
@@ -387,7 +406,8 @@ def _wanted(group: str, topics: Topics, options: Options) -> Wanted:
     chosen = {topic: one if isinstance(one, Subscription) else Subscription(one) for topic, one in table.items()}
     strategy = strategy_of(options.strategy) if isinstance(options.strategy, str) else options.strategy
     bounds = Bounds(options.prefetch, span=max(Bounds().span, 2 * options.prefetch))
-    return Wanted(group, chosen, _where(options.consume_from), options.ordered, strategy, bounds)
+    begin = _where(options.consume_from)
+    return Wanted(group, chosen, begin, options.ordered, options.broadcasts, strategy, bounds)
 
 
 def _where(at: str | datetime) -> str | int:

@@ -1,6 +1,6 @@
 """A member of a consumer group: heartbeats, its share of the queues, locks, long pulls, offsets committed.
 
-Implements: DefaultMQPushConsumerImpl, RebalancePushImpl, PullMessageService, RemoteBrokerOffsetStore
+Implements: DefaultMQPushConsumerImpl, RebalancePushImpl, PullMessageService
 All of it are tasks of one loop. What was pulled lies on the shelf, from which any thread takes.
 """
 
@@ -14,8 +14,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from engine.clients.assigned_queue import DEFAULT_BOUNDS, AssignedQueue, Bounds
+from engine.clients.back_off import send_back_fields
 from engine.clients.cluster import MASTER, Cluster, Place, places_in
 from engine.clients.names import ClientError, check_group
+from engine.clients.offsets import BrokerOffsets, FileOffsets, Offsets, queue_fields
+from engine.clients.own_offsets import OwnOffsets, default_directory
 from engine.clients.requests import (
     EVERYTHING,
     FIRST,
@@ -49,7 +52,7 @@ LOOK_SECONDS = 0.2
 NEW_TOPIC_SECONDS = 3.0  # until a topic that a producer made through shared memory is registered at name servers
 PULL_SECONDS = 30.0
 UNLOCK_SECONDS = 20.0  # for messages in hand before another member gets their queue
-FAILURES = (PeerUnreachable, PeerRefused, ClientError, StoreError)
+FAILURES = (PeerUnreachable, PeerRefused, ClientError, StoreError, OSError)
 
 
 class Wanted(NamedTuple):
@@ -59,6 +62,7 @@ class Wanted(NamedTuple):
     topics: Mapping[str, Subscription]
     begin: str | int = LAST  # or a time, in milliseconds since 1970; where the group has no offset yet
     in_order: bool = False
+    broadcasts: bool = False  # every member gets all messages, and keeps its own offsets
     strategy: Strategy = share_of
     bounds: Bounds = DEFAULT_BOUNDS
 
@@ -70,6 +74,9 @@ class Member:
         check_group(wanted.group)
         self._cluster, self._wanted = cluster, wanted
         cluster.on_push = self.pushed
+        self.offsets: Offsets = BrokerOffsets(cluster, wanted.group)
+        if wanted.broadcasts:
+            self.offsets = FileOffsets(OwnOffsets(default_directory(), cluster.client_id, wanted.group))
         self.shelf = Shelf(self._taken)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pulls: dict[Place, asyncio.Task[None]] = {}
@@ -177,7 +184,8 @@ class Member:
 
     async def _heartbeat(self) -> None:
         wanted = self._wanted
-        body = heartbeat_of(self._cluster.client_id, wanted.group, wanted.begin, self._subscriptions())
+        client_id, subscriptions = self._cluster.client_id, self._subscriptions()
+        body = heartbeat_of(client_id, wanted.group, wanted.begin, subscriptions, broadcasts=wanted.broadcasts)
         reached = 0
         failed: PeerUnreachable | None = None
         for connection in self._cluster.every_broker():
@@ -194,7 +202,8 @@ class Member:
         return RETRY_PREFIX + self._wanted.group
 
     def _topics(self) -> dict[str, Subscription]:
-        return {**self._wanted.topics, self._retry_topic: Subscription(EVERYTHING)}
+        retries = {} if self._wanted.broadcasts else {self._retry_topic: Subscription(EVERYTHING)}
+        return {**self._wanted.topics, **retries}
 
     def _subscriptions(self) -> list[dict[str, object]]:
         return [subscription_of(topic, wanted, self._version_ms) for topic, wanted in self._topics().items()]
@@ -214,10 +223,9 @@ class Member:
         """Take and give up queues. A topic whose members nobody tells stays as it is shared."""
         for topic in self._topics():
             route = await self._cluster.route(topic)
-            members = await self._members(route.reads) if route is not None else None
-            if route is None or members is None:
+            places = None if route is None else await self._share_of(route.reads)
+            if places is None:
                 continue
-            places = set(self._wanted.strategy(route.reads, members, self._cluster.client_id))
             held = {place for place in self.shelf.queues if place.topic == topic}
             await self._give_up(held - places)
             if self._wanted.in_order:
@@ -225,6 +233,13 @@ class Member:
                 await self._give_up((held & set(self.shelf.queues)) - places)
             for place in sorted(places - set(self.shelf.queues)):
                 await self._begin(place)
+
+    async def _share_of(self, places: list[Place]) -> set[Place] | None:
+        """Which of a topic's queues are this member's; None where nobody says who the members are."""
+        if self._wanted.broadcasts:
+            return set(places)
+        members = await self._members(places)
+        return None if members is None else set(self._wanted.strategy(places, members, self._cluster.client_id))
 
     async def _begin(self, place: Place) -> None:
         queue = AssignedQueue(place, await self._begin_of(place), in_order=self._wanted.in_order)
@@ -286,11 +301,8 @@ class Member:
 
     # offsets
 
-    def _queue_fields(self, place: Place) -> dict[str, str]:
-        return {"consumerGroup": self._wanted.group, "topic": place.topic, "queueId": str(place.queue_id)}
-
     async def _begin_of(self, place: Place) -> int:
-        offset = await self.committed(place)
+        offset = await self.offsets.committed(place)
         if offset is not None:
             return offset
         if place.topic == self._retry_topic:
@@ -299,7 +311,7 @@ class Member:
 
     async def offset_at(self, place: Place, where: str | int) -> int:
         """The first offset of a queue, that behind its last message, or that of a time. Raises PeerRefused."""
-        fields = self._queue_fields(place)
+        fields = queue_fields(self._wanted.group, place)
         if where == FIRST:
             code = RequestCode.GET_MIN_OFFSET
         elif where == LAST:
@@ -307,29 +319,6 @@ class Member:
         else:
             code, fields = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**fields, "timestamp": str(where)}
         return number_of(await self._cluster.broker(place.broker).need(code, fields), "offset", 0)
-
-    async def committed(self, place: Place) -> int | None:
-        """The group's offset in a queue; None before the first. Raises PeerRefused, PeerUnreachable."""
-        connection = self._cluster.broker(place.broker)
-        asked = {**self._queue_fields(place), "setZeroIfNotFound": "false"}  # which 5.x heeds
-        answer = await connection.ask(RequestCode.QUERY_CONSUMER_OFFSET, asked)
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
-        if answer.code != ResponseCode.SUCCESS:
-            raise PeerRefused(connection.address, RequestCode.QUERY_CONSUMER_OFFSET, answer)
-        offset = number_of(answer, "offset", 0)
-        return offset if offset or await self._is_committed(place) else None
-
-    async def _is_committed(self, place: Place) -> bool:
-        """Whether a group has an offset 0, which 4.9 also answers for one that has none."""
-        connection = self._cluster.broker(place.broker)
-        answer = await connection.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        if answer.code != ResponseCode.SUCCESS:
-            why = f"{connection.address} did not say whether group {self._wanted.group} has offsets; beginning at 0"
-            self._warn("offsets are unknown", why)
-            return True
-        table = fastjson.loads(answer.body, "the broker's offsets").get("offsetTable") or {}
-        return str(place.queue_id) in (table.get(f"{place.topic}@{self._wanted.group}") or {})
 
     async def commit(self) -> None:
         """Tell the brokers what is done. Each queue is tried before PeerRefused or PeerUnreachable is raised."""
@@ -347,8 +336,7 @@ class Member:
             offset = queue.consumed_to
         if offset == queue.committed:
             return
-        fields = {**self._queue_fields(queue.place), "commitOffset": str(offset)}
-        await self._cluster.broker(queue.place.broker).need(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        await self.offsets.commit(queue.place, offset)
         queue.committed = offset
 
     def seek(self, place: Place, offset: int) -> None:
@@ -366,18 +354,14 @@ class Member:
 
     # messages
 
-    async def give_back(self, handed: Handed, delay_level: int, max_times: int) -> None:
+    async def give_back(self, handed: Handed, delay_level: int, retries: int) -> None:
         """Have the broker deliver a message again, later, through the group's retry topic; then it is done here.
 
         Raises PeerRefused, PeerUnreachable: the message is not done.
         """
-        message, queue = handed.message, handed.queue
-        fields = {
-            "offset": str(message.physical_offset), "group": self._wanted.group, "delayLevel": str(delay_level),
-            "originMsgId": message.message_id, "originTopic": message.topic, "unitMode": "false",
-            "maxReconsumeTimes": str(max_times), "bname": queue.place.broker,
-        }  # fmt: skip
-        await self._cluster.broker(queue.place.broker).need(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        broker = handed.queue.place.broker
+        fields = send_back_fields(handed.message, self._wanted.group, broker, retries, delay_level)
+        await self._cluster.broker(broker).need(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
         self.shelf.done(handed)
 
     def _taken(self) -> None:
@@ -419,9 +403,9 @@ class Member:
         place, turn, wanted = queue.place, queue.turn, self._topics()[queue.place.topic]
         with self.shelf.changed:
             done = queue.consumed_to
-        commit = done if done > 0 and queue.broker_id == MASTER else None
-        pull = Pull(queue.pulled_to, commit, queue.is_at_end)
-        fields = pull_fields(self._queue_fields(place), pull, wanted, self._version_ms)
+        commits = done > 0 and queue.broker_id == MASTER and not self._wanted.broadcasts
+        pull = Pull(queue.pulled_to, done if commits else None, queue.is_at_end)
+        fields = pull_fields(queue_fields(self._wanted.group, place), pull, wanted, self._version_ms)
         connection = self._cluster.broker(place.broker, queue.broker_id)
         answer = await connection.ask(RequestCode.PULL_MESSAGE, fields, timeout=PULL_SECONDS)
         messages = _chosen(answer.body, wanted) if answer.code == ResponseCode.SUCCESS else []

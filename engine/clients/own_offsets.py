@@ -8,12 +8,11 @@ client id continues at these offsets, and the other way round.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from engine.clients.cluster import KEY_OBJECT, Place
+from engine.clients.cluster import Place, with_text_keys
 from engine.clients.names import ClientError, check_group
 from store.errors import MalformedConfig, MalformedData
 from store.files import file_io
@@ -101,8 +100,7 @@ def encoded(offsets: Mapping[Place, int]) -> bytes:
 def decoded(content: bytes) -> dict[Place, int]:
     """Return the offsets of a file's content. Raises MalformedData."""
     try:
-        text = KEY_OBJECT.sub(lambda match: f"{match[1]}{json.dumps(match[2])}:", content.decode())
-        table = fastjson.loads(text)["offsetTable"]
+        table = fastjson.loads(with_text_keys(content.decode()))["offsetTable"]
         return {_place_of(key): whole_number(offset, 0) for key, offset in table.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as reason:
         raise MalformedData(FILE_NAME, f"no table of offsets: {reason}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Protocol
 
+from engine.clients.back_off import BROKER_DECIDES
 from engine.clients.shelf import Handed
 from store.message.compression import body_of
 from store.message.properties import RETRY_TOPIC, UNIQ_KEY
@@ -18,9 +19,6 @@ class Source(Protocol):
 
     def give_back(self, message: ReceivedMessage, delay_level: int) -> None:
         """It is to be delivered again."""
-
-
-BROKER_DECIDES = 0  # a delay that grows with each delivery
 
 
 class ReceivedMessage:
@@ -113,9 +111,9 @@ class ReceivedMessage:
     def retry(self, delay_level: int = BROKER_DECIDES) -> None:
         """Have it delivered again to the group, after RocketMQ's growing delays or at a delay level (1 to 18).
 
-        What was delivered again as often as the consumer's `max_times` goes to the group's dead letters; -1 sends it
-        there at once. A consumer in order gets it again itself after a second, before those behind it. Where the broker
-        does not take it back, this consumer gets it again, too. Nothing for a message that is done already.
+        What was delivered again as often as the consumer's `max_times` goes to the group's dead letters; level -1 sends
+        it there at once. A consumer in order gets it again itself after a second, before those behind it, and so does
+        one whose broker does not take the message back. Nothing for a message that is done already.
         """
         self._source.give_back(self, delay_level)
 

@@ -339,3 +339,23 @@ def test_a_condition_in_sql_is_refused_where_the_broker_does_not_filter(broker: 
     wanted = {topic: Subscription("a > 1", "SQL92")}
     with Consumer(broker.store, topic, wanted, **FIRST) as consumer, pytest.raises(PeerRefused, match="SQL92"):
         consumer.poll()
+
+
+def test_members_that_broadcast_get_all_messages_and_go_on_where_they_were(
+    broker: LocalBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    send(broker, topic, ["one", "two"])
+    for instance in ("a", "b"):
+        options = {"broadcasts": True, "instance": instance, **FIRST}
+        with Consumer(broker.store, topic, topic, **options) as consumer:
+            [first] = consumer.poll(1)
+            with pytest.raises(ClientError, match="no retries"):
+                first.retry()
+            assert first.text == "one"
+            consumer.poll(1, 0.0)
+        with Consumer(broker.store, topic, topic, **options) as consumer:
+            assert [message.text for message in consumer.poll()] == ["two"], "the file has its offsets"
+    assert len([*tmp_path.rglob("offsets.json")]) == 2
+    with pytest.raises(ClientError, match="exclude each other"):
+        Consumer(broker.store, topic, topic, broadcasts=True, ordered=True)

@@ -1,0 +1,77 @@
+"""Where a group's offsets are kept: at its brokers, or in this host's file for a group whose members get all messages.
+
+Implements: RemoteBrokerOffsetStore; OffsetStore's two kinds behind one face
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from engine.clients.cluster import Cluster, Place
+from engine.clients.own_offsets import OwnOffsets
+from engine.clients.requests import number_of
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.remoting.sockets.client import PeerRefused
+from store.tables import fastjson
+
+
+class Offsets(Protocol):
+    """The offsets of one group. Raises PeerRefused, PeerUnreachable, ClientError, OSError."""
+
+    async def committed(self, place: Place) -> int | None:
+        """The group's offset in a queue; None before the first."""
+
+    async def commit(self, place: Place, offset: int) -> None:
+        """Keep the offset of a queue."""
+
+
+def queue_fields(group: str, place: Place) -> dict[str, str]:
+    """What a header says of a group's queue."""
+    return {"consumerGroup": group, "topic": place.topic, "queueId": str(place.queue_id)}
+
+
+class BrokerOffsets:
+    """The offsets of a group whose members share the messages, at the broker of each queue."""
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._cluster, self._group = cluster, group
+
+    async def committed(self, place: Place) -> int | None:
+        """The group's offset in a queue; None before the first."""
+        connection = self._cluster.broker(place.broker)
+        asked = {**queue_fields(self._group, place), "setZeroIfNotFound": "false"}  # which 5.x heeds
+        answer = await connection.ask(RequestCode.QUERY_CONSUMER_OFFSET, asked)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise PeerRefused(connection.address, RequestCode.QUERY_CONSUMER_OFFSET, answer)
+        offset = number_of(answer, "offset", 0)
+        return offset if offset or await self._is_committed(place) else None
+
+    async def _is_committed(self, place: Place) -> bool:
+        """Whether a group has an offset 0, which 4.9 also answers for one that has none."""
+        answer = await self._cluster.broker(place.broker).need(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        table = fastjson.loads(answer.body, "the broker's offsets").get("offsetTable") or {}
+        return str(place.queue_id) in (table.get(f"{place.topic}@{self._group}") or {})
+
+    async def commit(self, place: Place, offset: int) -> None:
+        """Keep the offset of a queue."""
+        fields = {**queue_fields(self._group, place), "commitOffset": str(offset)}
+        await self._cluster.broker(place.broker).need(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+
+class FileOffsets:
+    """The offsets of a member that gets all messages."""
+
+    def __init__(self, own: OwnOffsets) -> None:
+        self._own = own
+
+    async def committed(self, place: Place) -> int | None:
+        """The member's offset in a queue; None before the first."""
+        return self._own.offset_of(place)
+
+    async def commit(self, place: Place, offset: int) -> None:
+        """Keep the offset of a queue."""
+        self._own.update(place, offset)
+        await asyncio.to_thread(self._own.write, [place])
