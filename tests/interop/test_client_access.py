@@ -16,6 +16,7 @@ from engine.clients.access import Credentials
 from engine.clients.cluster import Cluster
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.remoting.sockets.client import PeerRefused
+from tests.harness import command_line
 from tests.interop import rocketmq
 from tests.interop.needs import need
 from tests.interop.rocketmq import RocketMQBroker, is_five
@@ -146,3 +147,23 @@ def test_a_topic_that_is_denied_to_the_key_is_refused(guarded: RocketMQBroker) -
         asked(guarded, KEYS, CREATE_USER, {"username": stranger.access_key}, json.dumps(user).encode())
     with pytest.raises(PeerRefused, match=DENIED[guarded.version]):
         send(guarded, stranger, b"x", topic="closed")
+
+
+def commanded(broker: RocketMQBroker, *arguments: str, lines: str = "") -> command_line.Ran:
+    """A command with the client's access key."""
+    at = ("-t", "open", "-b", f"127.0.0.1:{broker.port}", "--access-key", KEYS.access_key)
+    return command_line.run(*arguments, *at, "--timeout", str(SECONDS), lines=lines)
+
+
+@pytest.mark.interop
+def test_commands_sign_their_requests(guarded: RocketMQBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    consume = ("consume", "-g", "readers", "--from", "first")
+    monkeypatch.setenv("SLIPSTREAM_SECRET_KEY", KEYS.secret_key)
+    sent = commanded(guarded, "send", lines="from a command\n")
+    assert (sent.exit_code, sent.stdout) == (0, "1 message to open: 1 SEND_OK\n"), sent.stderr
+    taken = commanded(guarded, *consume)
+    assert (taken.exit_code, "from a command" in taken.stdout.splitlines()) == (0, True), taken.stderr
+    monkeypatch.setenv("SLIPSTREAM_SECRET_KEY", "another-secret")
+    for refused in (commanded(guarded, "send", lines="x\n"), commanded(guarded, *consume)):
+        assert refused.exit_code != 0
+        assert refused.stderr.count("\n") == 1 and "signature failed" in refused.stderr, refused.stderr

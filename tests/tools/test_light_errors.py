@@ -31,6 +31,8 @@ for line in json.load(sys.stdin):
     code = run_command(line)
     print(json.dumps([code, sorted(heavy & set(sys.modules))]), flush=True)
 """
+UNSET = ("NAMESRV_ADDR", "SLIPSTREAM_ACCESS_KEY", "SLIPSTREAM_SECRET_KEY")
+GROUP = ("-g", "g", "-t", "t", "-b", "127.0.0.1:1")
 LAKE = ("lake", "idle", "--once", "--to")
 CASES: list[tuple[tuple[str, ...], int, str]] = [  # what is typed, its exit code, what is told
     (("log", "cat", "idle", "--since", "-1h", "--until", "-2h"), 2, "--since is not before --until"),
@@ -83,6 +85,10 @@ CASES: list[tuple[tuple[str, ...], int, str]] = [  # what is typed, its exit cod
     (("send", "-t", "t", "-b", "127.0.0.1:1", "--property", "KEYS=a"), 2, "set by RocketMQ itself"),
     (("consume", "-g", "g", "-t", "t"), 2, "no broker given"),
     (("consume", "-g", "a b", "-t", "t", "-b", "127.0.0.1:1"), 2, "not a valid group name"),
+    (("send", "-t", "t", "-b", "127.0.0.1:1", "--access-key", "k"), 2, "access key 'k' is given without its secret"),
+    (("consume", *GROUP, "--secret-key-file", "file"), 2, "a secret key is given without an access key"),
+    (("consume", *GROUP, "--secret-key-file", "nowhere"), 4, "nowhere: No such file"),
+    (("consume", *GROUP, "--secret-key-file", "blank"), 2, "blank: the secret must be one line of UTF-8 text"),
     (("web", "nowhere"), 2, "NOT_A_STORE: nowhere"),
     (("web", "idle", "--host", "0.0.0.0"), 2, "can be reached from other hosts"),
     (("web", "idle", "--name", "a"), 2, "--name needs --expose"),
@@ -120,6 +126,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     """A store without a broker, one that a broker seems to run on, a directory and a file that are none."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("a file\n")
+    (tmp_path / "blank").write_text("\n")
     for name in ("idle", "served"):
         (tmp_path / name / "commitlog").mkdir(parents=True)
     pid = os.getpid()
@@ -130,7 +137,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_wrong_arguments_are_reported_before_anything_heavy_is_loaded(place: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
+    environment = {name: value for name, value in os.environ.items() if name not in UNSET}
     ran = subprocess.run(
         [sys.executable, "-c", EACH, HEAVY],
         input=json.dumps([line for line, _code, _told in CASES]),

@@ -11,6 +11,7 @@ from engine.clients.connection import warn
 from engine.clients.consumer import Consumer
 from engine.clients.requests import EVERYTHING
 from store.message.record import Message
+from tools.common.access_keys import credentials_of
 from tools.common.exit_codes import ExitCode
 from tools.common.message_text import as_json as json_of
 from tools.common.message_text import body_shown, escaped, inner_messages
@@ -26,6 +27,8 @@ def consume(
     name_servers: str,
     broker: str | None,
     tls_config: str | None,
+    access_key: str | None,
+    secret_key_file: str | None,
     timeout: float,
     tags: str,
     begin: str | int,
@@ -39,9 +42,17 @@ def consume(
     """
     logging.basicConfig(format="slipstream: %(message)s", level=logging.WARNING)
     since = datetime.fromtimestamp(begin / 1000, UTC) if isinstance(begin, int) else begin
-    wanted = {topic: tags.strip() or EVERYTHING}
+    keys = credentials_of(access_key, secret_key_file)
     consumer = Consumer(
-        name_servers, group, wanted, broker=broker, tls=tls_of(tls_config), consume_from=since, timeout=timeout
+        name_servers,
+        group,
+        {topic: tags.strip() or EVERYTHING},
+        broker=broker,
+        tls=tls_of(tls_config),
+        access_key=keys.access_key if keys else "",
+        secret_key=keys.secret_key if keys else "",
+        consume_from=since,
+        timeout=timeout,
     )
     with suppress(KeyboardInterrupt), consumer:
         is_whole = _print(consumer, count, follow, as_json)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tools.common.access_keys import ACCESS_KEY, ACCESS_KEY_HELP, SECRET_FILE_HELP
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
 from tools.common.moments import Moment
@@ -28,6 +29,8 @@ def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
             "SECONDS",
             "Give up on each request after this many seconds.",
         ),
+        click.option("--secret-key-file", metavar="FILE", help=SECRET_FILE_HELP),
+        click.option("--access-key", envvar=ACCESS_KEY, metavar="KEY", help=ACCESS_KEY_HELP),
         click.option("--tls-config", metavar="FILE", help=TLS_HELP),
         click.option(
             "-b",

@@ -11,6 +11,7 @@ import click
 
 from engine.clients.cluster import Cluster
 from engine.clients.sender import Sender, Sent
+from tools.common.access_keys import credentials_of
 from tools.common.exit_codes import ExitCode
 from tools.common.how_many import how_many
 from tools.common.output_form import json_text
@@ -26,6 +27,8 @@ def send(
     name_servers: str,
     broker: str | None,
     tls_config: str | None,
+    access_key: str | None,
+    secret_key_file: str | None,
     timeout: float,
     tag: str | None,
     key: str | None,
@@ -35,7 +38,8 @@ def send(
 ) -> int:
     """Exit code FOUND where a message is not stored as its broker is asked to. Raises ClientError, PeerUnreachable."""
     bodies = _bodies(file, whole)
-    cluster = Cluster(name_servers, broker, timeout, tls_of(tls_config))
+    keys = credentials_of(access_key, secret_key_file)
+    cluster = Cluster(name_servers, broker, timeout, tls_of(tls_config), keys)
     statuses = asyncio.run(_send_all(cluster, topic, bodies, (tag, key, extra), as_json))
     if not as_json:
         counts = ", ".join(f"{count:,} {status}" for status, count in statuses.items()) or "no input, nothing was sent"

@@ -78,6 +78,18 @@ def test_lines_are_sent_and_consumed_once_by_each_group(broker: LocalBroker) -> 
         assert (lacking.returncode, sorted(lacking.stdout.split())) == (0, printed), lacking.stderr
 
 
+def test_a_broker_without_acls_ignores_the_keys_of_a_command(
+    broker: LocalBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("the secret\n")
+    keys = ("--access-key", "reader-1", "--secret-key-file", str(tmp_path / "secret"))
+    assert sent(broker, "signed", "one\n", *keys).exit_code == 0
+    monkeypatch.setenv("SLIPSTREAM_ACCESS_KEY", "reader-1")
+    monkeypatch.setenv("SLIPSTREAM_SECRET_KEY", "the secret")
+    at = ("-t", "signed", "--broker", f"127.0.0.1:{broker.port}", "--from", "first")
+    assert slipstream("consume", "-g", "signing", *at).stdout == "one\n"
+
+
 def test_a_new_group_begins_at_a_time(broker: LocalBroker) -> None:
     """As the broker's line answers for a time: 4.9 with the message nearest to it."""
     at = ("-t", "timed", "--broker", f"127.0.0.1:{broker.port}")
