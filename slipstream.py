@@ -1,5 +1,6 @@
 """Slipstream's public face: `from slipstream import Producer, lake, open_store, read, scan, session`.
 
+    Consumer     consumes topics as a member of a group, from name servers or a broker on this machine
     Producer     appends to the store of a broker on this machine
     open_store   reads a store, with a broker or without
     session      a Spark session that finds the format "rocketmq"
@@ -24,6 +25,7 @@ from ipc.machine import require_known
 from ipc.module_names import named, version_here
 
 if TYPE_CHECKING:
+    from engine.clients.consumer import Consumer
     from engine.producer import Producer
     from spark_bridge.driver import explain_read, read, session
     from spark_bridge.kernels import map_segments
@@ -37,12 +39,13 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "Lag", "OpenStore", "Producer", "Source", "__version__", "counted", "explain_read", "figures", "lag", "lake",
-    "main", "map_segments", "open_store", "read", "register", "scan", "session",
+    "Consumer", "Lag", "OpenStore", "Producer", "Source", "__version__", "counted", "explain_read", "figures", "lag",
+    "lake", "main", "map_segments", "open_store", "read", "register", "scan", "session",
 ]  # fmt: skip
 _NEED_SPARK = frozenset("Lag Source counted explain_read figures lag map_segments read register session".split())
 _NEED_ARROW, _NEED_LAKE = frozenset({"scan"}), frozenset({"lake"})
 _LIES_IN = {
+    "Consumer": named("engine.clients.consumer"),
     "OpenStore": named("store.reading.opened"),
     "Producer": named("engine.producer"),
     "lake": named("spark_bridge.lake.tables"),

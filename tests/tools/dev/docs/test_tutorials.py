@@ -31,7 +31,7 @@ def count_of(store: Path) -> int:
 
 def test_every_tutorial_is_run_here() -> None:
     pages = {path.name for path in (ROOT / "docs" / "tutorials").iterdir()}
-    assert pages == {"append.md", "attach.md", "java-clients.md", "pair.md"}
+    assert pages == {"append.md", "attach.md", "consume.md", "java-clients.md", "pair.md"}
     for page in pages:
         blocks = blocks_of(f"tutorials/{page}")
         assert len(blocks) >= 5 and {block.kind for block in blocks} <= KINDS
@@ -44,6 +44,16 @@ def test_append_from_python(directory: Path) -> None:
         assert (names["one"].status.name, names["batch"].count, len(names["offsets"])) == ("PUT_OK", 10_000, 100)
         assert (names["refused"].code, names["refused"].may_be_appended) == ("MESSAGE_ILLEGAL", False)
         assert names["messages"] == 10_101
+
+
+def test_consume_from_python(directory: Path) -> None:
+    with Session("tutorials/consume.md", directory, {"10911": free_port()}) as session:
+        session.run()
+        names = session.names
+        assert (names["total"], names["counted"], len(names["places"]), len(names["ten"])) == (500_500, 1000, 1000, 10)
+        assert names["tries"] == [0, 1], "the message that failed came again"
+        assert all(offsets == sorted(offsets) for offsets in names["by_queue"].values())
+        assert (sum(names["offsets"].values()), names["again"][0].queue_offset) == (1000, 0)
 
 
 def test_a_synchronous_pair(directory: Path) -> None:
