@@ -28,6 +28,7 @@ from engine.clients.access import Credentials
 from engine.clients.assigned_queue import AssignedQueue, Bounds
 from engine.clients.back_off import PAUSE_MS, RETRIES_MAX, TRY_AGAIN_MS
 from engine.clients.cluster import Cluster, Place
+from engine.clients.database_offsets import DatabaseOffsets
 from engine.clients.loop_thread import LoopThread
 from engine.clients.member import FAILURES, Member, Wanted
 from engine.clients.names import ClientError
@@ -62,6 +63,7 @@ class Options(NamedTuple):
     `acknowledges`: whether the loop and `poll` acknowledge; else the program calls `ack` of each message.
     `broadcasts`: every member gets all messages, and keeps its offsets in a file of this host, as Java's do, under the
     name `instance`, which is needed where two such members of a group run on one host.
+    `offsets`: where the program keeps the group's offsets with its work; needs `ordered` (`database_offsets`).
     `max_times`: how often a message is delivered again before it goes to the group's dead letters.
     `prefetch`: messages that are held of one queue. `timeout`: seconds for an answer of a broker.
     """
@@ -73,6 +75,7 @@ class Options(NamedTuple):
     max_times: int = MAX_TIMES
     broadcasts: bool = False
     instance: str = ""
+    offsets: DatabaseOffsets | None = None
     prefetch: int = Bounds().messages
     timeout: float = TIMEOUT_SECONDS
 
@@ -389,6 +392,8 @@ def _options_of(given: Mapping[str, Any]) -> Options:
         raise ClientError(f"consume_from={options.consume_from!r}: give 'first', 'last' or a datetime")
     if options.ordered and options.broadcasts:
         raise ClientError("ordered and broadcasts exclude each other: members that get all messages lock no queues")
+    if options.offsets is not None and not options.ordered:
+        raise ClientError("offsets of the program's own need ordered=True: one offset says what is done of a queue")
     if options.prefetch < 1:
         raise ClientError(f"prefetch={options.prefetch}: give at least 1 message")
     return options
@@ -406,8 +411,8 @@ def _wanted(group: str, topics: Topics, options: Options) -> Wanted:
     chosen = {topic: one if isinstance(one, Subscription) else Subscription(one) for topic, one in table.items()}
     strategy = strategy_of(options.strategy) if isinstance(options.strategy, str) else options.strategy
     bounds = Bounds(options.prefetch, span=max(Bounds().span, 2 * options.prefetch))
-    begin = _where(options.consume_from)
-    return Wanted(group, chosen, begin, options.ordered, options.broadcasts, strategy, bounds)
+    begin, offset_of = _where(options.consume_from), options.offsets.offset_of if options.offsets else None
+    return Wanted(group, chosen, begin, options.ordered, options.broadcasts, offset_of, strategy, bounds)
 
 
 def _where(at: str | datetime) -> str | int:

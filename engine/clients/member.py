@@ -17,7 +17,7 @@ from engine.clients.assigned_queue import DEFAULT_BOUNDS, AssignedQueue, Bounds
 from engine.clients.back_off import send_back_fields
 from engine.clients.cluster import MASTER, Cluster, Place, places_in
 from engine.clients.names import ClientError, check_group
-from engine.clients.offsets import BrokerOffsets, FileOffsets, Offsets, queue_fields
+from engine.clients.offsets import BrokerOffsets, FileOffsets, Offsets, ProgramOffsets, queue_fields
 from engine.clients.own_offsets import OwnOffsets, default_directory
 from engine.clients.requests import (
     EVERYTHING,
@@ -63,6 +63,7 @@ class Wanted(NamedTuple):
     begin: str | int = LAST  # or a time, in milliseconds since 1970; where the group has no offset yet
     in_order: bool = False
     broadcasts: bool = False  # every member gets all messages, and keeps its own offsets
+    offset_of: Callable[[Place], int | None] | None = None  # where the program itself keeps the group's offsets
     strategy: Strategy = share_of
     bounds: Bounds = DEFAULT_BOUNDS
 
@@ -75,6 +76,8 @@ class Member:
         self._cluster, self._wanted = cluster, wanted
         cluster.on_push = self.pushed
         self.offsets: Offsets = BrokerOffsets(cluster, wanted.group)
+        if wanted.offset_of is not None:
+            self.offsets = ProgramOffsets(cluster, wanted.group, wanted.offset_of)
         if wanted.broadcasts:
             self.offsets = FileOffsets(OwnOffsets(default_directory(), cluster.client_id, wanted.group))
         self.shelf = Shelf(self._taken)

@@ -6,6 +6,7 @@ Implements: RemoteBrokerOffsetStore; OffsetStore's two kinds behind one face
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from engine.clients.cluster import Cluster, Place
@@ -59,6 +60,19 @@ class BrokerOffsets:
         """Keep the offset of a queue."""
         fields = {**queue_fields(self._group, place), "commitOffset": str(offset)}
         await self._cluster.broker(place.broker).need(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+
+class ProgramOffsets(BrokerOffsets):
+    """The offsets of a program that saves them with its work. The broker learns them, too, and shows how far it is."""
+
+    def __init__(self, cluster: Cluster, group: str, offset_of: Callable[[Place], int | None]) -> None:
+        super().__init__(cluster, group)
+        self._offset_of = offset_of
+
+    async def committed(self, place: Place) -> int | None:
+        """The program's offset in a queue; the group's where the program has none."""
+        offset = await asyncio.to_thread(self._offset_of, place)
+        return await super().committed(place) if offset is None else offset
 
 
 class FileOffsets:

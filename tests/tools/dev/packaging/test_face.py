@@ -23,8 +23,8 @@ def test_importing_it_loads_nothing_heavy() -> None:
 def test_every_public_name_is_there() -> None:
     assert {name: getattr(slipstream, name) for name in slipstream.__all__}.keys() <= set(dir(slipstream))
     assert slipstream.Producer is Producer
-    with pytest.raises(AttributeError, match="no attribute 'Consumer'"):
-        getattr(slipstream, "Consumer")  # noqa: B009 - mypy knows that it is not there
+    with pytest.raises(AttributeError, match="no attribute 'Broker'"):
+        getattr(slipstream, "Broker")  # noqa: B009 - mypy knows that it is not there
 
 
 def test_the_module_is_the_command() -> None:
