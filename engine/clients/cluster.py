@@ -11,7 +11,8 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.clients.access import Credentials
@@ -66,6 +67,7 @@ class Cluster:
         self._names = places(name_servers, broker)
         self._broker, self._timeout, self._how, self._credentials = broker, timeout, how, credentials
         self.on_push: Pushed | None = None
+        self.on_check: Callable[[str, RemotingCommand], None] | None = None  # a broker's address, and what it asks
         self._connections: dict[str, Connection] = {}
         self.addresses: dict[str, dict[int, str]] = {}  # by broker's name and id
         self.client_id = f"{_own_address()}@{os.getpid()}#{time.monotonic_ns()}"  # as Java's: one for each client
@@ -77,11 +79,14 @@ class Cluster:
     def to(self, address: str) -> Connection:
         """The connection to an address."""
         if address not in self._connections:
-            made = Connection(address, self._timeout, self._how, self._take_push, self._credentials)
-            self._connections[address] = made
+            take = partial(self._take_push, address)
+            self._connections[address] = Connection(address, self._timeout, self._how, take, self._credentials)
         return self._connections[address]
 
-    def _take_push(self, command: RemotingCommand) -> RemotingCommand | None:
+    def _take_push(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
+        if command.code == RequestCode.CHECK_TRANSACTION_STATE and self.on_check is not None:
+            self.on_check(address, command)
+            return None
         return self.on_push(command) if self.on_push is not None else None
 
     @property

@@ -89,9 +89,9 @@ class Connection:
             raise PeerRefused(self.address, code, answer)
         return answer
 
-    async def tell(self, code: int, fields: Mapping[str, str]) -> None:
+    async def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send what nobody answers. Raises PeerUnreachable."""
-        request = self._request(code, fields, b"", ONEWAY_FLAG)
+        request = self._request(code, fields, body, ONEWAY_FLAG)
         try:
             async with asyncio.timeout(self._timeout):
                 writer = await self._opened()
