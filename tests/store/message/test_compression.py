@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.errors import MalformedData
-from store.message.compression import body_of
+from store.message.compression import body_of, compressed
 
 KINDS = {0x001: zlib.compress, 0x301: zlib.compress, 0x101: lz4.frame.compress, 0x201: zstandard.compress}
 
@@ -73,3 +73,9 @@ def test_a_zlib_stream_that_asks_for_a_dictionary_is_empty_as_for_java() -> None
     assert bytes(body_of(packed, 1)) == b""
     with pytest.raises(MalformedData):
         body_of(packed[:5], 1)
+
+
+def test_a_body_is_compressed_as_by_a_java_producer() -> None:
+    packed = compressed(b"body" * 2000)
+    assert packed == zlib.compress(b"body" * 2000, 5)
+    assert bytes(body_of(packed, 1)) == b"body" * 2000
