@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.clients.access import Credentials
@@ -175,6 +176,15 @@ class Cluster:
             raise PeerRefused(self._broker, RequestCode.GET_TOPIC_STATS_INFO, answer)
         places = sorted(places_in(answer.body, "offsetTable"))
         return Route(places, places, {place.broker: {MASTER: self._broker} for place in places})
+
+
+def tls_of(tls_config: str | os.PathLike[str] | None) -> RenewedContext | None:
+    """How to connect as a tls.properties file says; None for plaintext. Raises TlsUnusable, ConfigError."""
+    if tls_config is None:
+        return None
+    from engine.net.tls import client_tls  # seldom: it takes time to load
+
+    return client_tls(True, Path(tls_config))
 
 
 def with_text_keys(text: str) -> str:

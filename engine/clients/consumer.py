@@ -22,12 +22,12 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from engine.clients.access import Credentials
 from engine.clients.assigned_queue import AssignedQueue, Bounds
 from engine.clients.back_off import PAUSE_MS, RETRIES_MAX, TRY_AGAIN_MS
-from engine.clients.cluster import Cluster, Place
+from engine.clients.cluster import Cluster, Place, tls_of
 from engine.clients.database_offsets import DatabaseOffsets
 from engine.clients.loop_thread import LoopThread
 from engine.clients.member import FAILURES, Member, Wanted
@@ -37,9 +37,6 @@ from engine.clients.requests import FIRST, LAST, Subscription
 from engine.clients.shelf import REST_SECONDS, Handed
 from engine.clients.strategies import Strategy, strategy_of
 from store.reading import extent
-
-if TYPE_CHECKING:
-    from engine.net.tls import RenewedContext
 
 T = TypeVar("T")
 Topics = str | Iterable[str] | Mapping[str, "str | Subscription"]
@@ -85,9 +82,9 @@ class Consumer:
 
     `where` is the address of a name server (several: `host:port;host:port`), or the directory of a store whose broker
     runs on this host. `broker` names one broker, `host:port`, in place of name servers. `topics` is a topic, several,
-    or a table from topics to tags (`"a || b"`) or to a Subscription, which can also have SQL92. Requests are signed
-    with `access_key` and `secret_key` where they are given. Further keywords are the fields of Options.
-    It becomes a member at `with`, or when it is first asked for messages.
+    or a table from topics to tags (`"a || b"`) or to a Subscription, which can also have SQL92. `tls_config` is
+    a tls.properties file, and `credentials` signs requests where brokers ask for it. Further keywords are the fields of
+    Options. It becomes a member at `with`, or when it is first asked for messages.
     Raises ClientError for wrong arguments, and for a topic that does not exist when it becomes a member.
     """
 
@@ -98,14 +95,13 @@ class Consumer:
         topics: Topics,
         *,
         broker: str | None = None,
-        tls: RenewedContext | None = None,
-        access_key: str = "",
-        secret_key: str = "",
+        tls_config: str | os.PathLike[str] | None = None,
+        credentials: Credentials | None = None,
         **options: Any,
     ) -> None:
         self.group, self.options = group, _options_of(options)
         names, broker = _reached(where, broker)
-        self._cluster = Cluster(names, broker, self.options.timeout, tls, _credentials(access_key, secret_key))
+        self._cluster = Cluster(names, broker, self.options.timeout, tls_of(tls_config), credentials)
         if self.options.instance or self.options.broadcasts:
             self._cluster.rename(self.options.instance or INSTANCE)
         self._member = Member(self._cluster, _wanted(group, topics, self.options))
@@ -397,10 +393,6 @@ def _options_of(given: Mapping[str, Any]) -> Options:
     if options.prefetch < 1:
         raise ClientError(f"prefetch={options.prefetch}: give at least 1 message")
     return options
-
-
-def _credentials(access_key: str, secret_key: str) -> Credentials | None:
-    return Credentials(access_key, secret_key) if access_key or secret_key else None
 
 
 def _wanted(group: str, topics: Topics, options: Options) -> Wanted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from tools.common.access_keys import credentials_of
 from tools.common.exit_codes import ExitCode
 from tools.common.message_text import as_json as json_of
 from tools.common.message_text import body_shown, escaped, inner_messages
-from tools.common.tls import tls_of
+from tools.common.tls import TLS_CONFIG
 
 LOOK_SECONDS = 0.2
 TURN = 32  # messages at a time
@@ -42,15 +43,13 @@ def consume(
     """
     logging.basicConfig(format="slipstream: %(message)s", level=logging.WARNING)
     since = datetime.fromtimestamp(begin / 1000, UTC) if isinstance(begin, int) else begin
-    keys = credentials_of(access_key, secret_key_file)
     consumer = Consumer(
         name_servers,
         group,
         {topic: tags.strip() or EVERYTHING},
         broker=broker,
-        tls=tls_of(tls_config),
-        access_key=keys.access_key if keys else "",
-        secret_key=keys.secret_key if keys else "",
+        tls_config=tls_config or os.environ.get(TLS_CONFIG),
+        credentials=credentials_of(access_key, secret_key_file),
         consume_from=since,
         timeout=timeout,
     )

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
+import os
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 
 import click
 
-from engine.clients.cluster import Cluster
-from engine.clients.sender import Sender, Sent
+from engine.clients.messages import MessageFields
+from engine.clients.producer import RemoteProducer
+from engine.clients.publishing import RemoteSendResult
+from engine.protocol.ha.put_status import PutMessageStatus
 from tools.common.access_keys import credentials_of
 from tools.common.exit_codes import ExitCode
 from tools.common.how_many import how_many
 from tools.common.output_form import json_text
-from tools.common.tls import tls_of
+from tools.common.tls import TLS_CONFIG
 from tools.run.remoting_checks import STDIN
 
 IN_FLIGHT = 64
+GROUP, SEND_OK = "slipstream-send", "SEND_OK"  # as Java's clients call PUT_OK
 
 
 def send(
@@ -36,15 +40,20 @@ def send(
     whole: bool,
     as_json: bool,
 ) -> int:
-    """Exit code FOUND where a message is not stored as its broker is asked to. Raises ClientError, PeerUnreachable."""
+    """Exit code FOUND where a message is not stored as its broker is asked to. Raises ClientError,
+    MessageIllegal, PeerUnreachable."""
     bodies = _bodies(file, whole)
     keys = credentials_of(access_key, secret_key_file)
-    cluster = Cluster(name_servers, broker, timeout, tls_of(tls_config), keys)
-    statuses = asyncio.run(_send_all(cluster, topic, bodies, (tag, key, extra), as_json))
+    fields: MessageFields = {"tags": tag, "keys": key, "properties": extra}
+    tls = tls_config or os.environ.get(TLS_CONFIG)
+    with RemoteProducer(
+        name_servers, group=GROUP, broker=broker, timeout=timeout, tls_config=tls, credentials=keys
+    ) as producer:
+        statuses = _send_all(producer, topic, bodies, fields, as_json)
     if not as_json:
         counts = ", ".join(f"{count:,} {status}" for status, count in statuses.items()) or "no input, nothing was sent"
         click.echo(f"{how_many(statuses.total(), 'message')} to {topic}: {counts}")
-    return ExitCode.WELL if set(statuses) <= {"SEND_OK"} else ExitCode.FOUND
+    return ExitCode.WELL if set(statuses) <= {SEND_OK} else ExitCode.FOUND
 
 
 def _bodies(file: str | None, whole: bool) -> Iterator[bytes]:
@@ -57,41 +66,29 @@ def _bodies(file: str | None, whole: bool) -> Iterator[bytes]:
                 yield body
 
 
-async def _send_all(
-    cluster: Cluster,
-    topic: str,
-    bodies: Iterator[bytes],
-    labels: tuple[str | None, str | None, Mapping[str, str]],
-    as_json: bool,
+def _send_all(
+    producer: RemoteProducer, topic: str, bodies: Iterator[bytes], fields: MessageFields, as_json: bool
 ) -> Counter[str]:
-    sender, statuses = Sender(cluster, topic), Counter[str]()
-    under_way: set[asyncio.Task[Sent]] = set()
+    statuses = Counter[str]()
+    under_way: deque[Future[RemoteSendResult]] = deque()
     try:
         for number, body in enumerate(bodies):
-            task = asyncio.get_running_loop().create_task(sender.send(body, *labels))
-            under_way.add(task)
+            under_way.append(producer.send_async(topic, body, **fields))
             while len(under_way) >= (IN_FLIGHT if number else 1):  # the first one makes the topic
-                under_way = await _collect(under_way, statuses, as_json)
+                _collect(under_way.popleft().result(), statuses, as_json)
         while under_way:
-            under_way = await _collect(under_way, statuses, as_json)
+            _collect(under_way.popleft().result(), statuses, as_json)
     finally:
-        for task in under_way:
-            task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
-        await cluster.close()
+        for future in under_way:
+            future.cancel()
     return statuses
 
 
-async def _collect(
-    under_way: set[asyncio.Task[Sent]], statuses: Counter[str], as_json: bool
-) -> set[asyncio.Task[Sent]]:
-    done, waiting = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        sent = task.result()
-        statuses[sent.status] += 1
-        if as_json:
-            click.echo(json_text("send", {
-                "status": sent.status, "msgId": sent.message_id, "offsetMsgId": sent.offset_message_id,
-                "brokerName": sent.place.broker, "queueId": sent.place.queue_id, "queueOffset": sent.queue_offset,
-            }))  # fmt: skip
-    return waiting
+def _collect(sent: RemoteSendResult, statuses: Counter[str], as_json: bool) -> None:
+    status = SEND_OK if sent.status is PutMessageStatus.PUT_OK else sent.status.value
+    statuses[status] += 1
+    if as_json:
+        click.echo(json_text("send", {
+            "status": status, "msgId": sent.message_id, "offsetMsgId": sent.offset_message_id,
+            "brokerName": sent.broker, "queueId": sent.queue_id, "queueOffset": sent.queue_offset,
+        }))  # fmt: skip

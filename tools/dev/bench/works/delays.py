@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from engine.clients.connection import Connection
 from engine.clients.member import messages_of
+from engine.clients.messages import property_text, send_fields
 from engine.clients.requests import Pull, Subscription, pull_fields
-from engine.clients.sender import send_fields
 from engine.protocol.remoting.codes import RequestCode
+from ipc.clock import wall_ms
 from store.message.properties import DELAY, WAIT
 from tools.common.local_broker import LocalBroker, free_port
 from tools.dev.bench.bed.asked import Asked
@@ -124,7 +125,7 @@ async def _late_ms(starting: Starting, home: Path) -> list[float]:
         connection = Connection(f"127.0.0.1:{broker.port}", ANSWER_SECONDS)
         try:
             for _ in range(TRICKLE):
-                fields = send_fields(GROUP, TOPIC, 0, {DELAY: "1", WAIT: "true"})
+                fields = send_fields(GROUP, TOPIC, 0, property_text({DELAY: "1", WAIT: "true"}), wall_ms())
                 await connection.need(RequestCode.SEND_MESSAGE_V2, fields, b"x" * FILLING.size)
                 await asyncio.sleep(APART_SECONDS)
             await _reach(connection, TRICKLE)
