@@ -1,7 +1,9 @@
 """Slipstream's public face: `from slipstream import Producer, lake, open_store, read, scan, session`.
 
-    Consumer     consumes topics as a member of a group, from name servers or a broker on this machine
+    Consumer     consumes topics as a member of a group, from name servers or a broker on this machine; arguments of it
+                 are Subscription (SQL92), Credentials and DatabaseOffsets
     Producer     appends to the store of a broker on this machine
+    RemoteProducer sends to the brokers of any host; ProducerSettings and Credentials are arguments of it
     open_store   reads a store, with a broker or without
     session      a Spark session that finds the format "rocketmq"
     scan         a store, or several, as Arrow record batches, without Spark
@@ -25,7 +27,11 @@ from ipc.machine import require_known
 from ipc.module_names import named, version_here
 
 if TYPE_CHECKING:
-    from engine.clients.consumer import Consumer
+    from engine.clients.access import Credentials
+    from engine.clients.consuming.consumer import Consumer
+    from engine.clients.consuming.database_offsets import DatabaseOffsets
+    from engine.clients.consuming.requests import Subscription
+    from engine.clients.sending.producer import ProducerSettings, RemoteProducer
     from engine.producer import Producer
     from spark_bridge.driver import explain_read, read, session
     from spark_bridge.kernels import map_segments
@@ -39,13 +45,19 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "Consumer", "Lag", "OpenStore", "Producer", "Source", "__version__", "counted", "explain_read", "figures", "lag",
-    "lake", "main", "map_segments", "open_store", "read", "register", "scan", "session",
+    "Consumer", "Credentials", "DatabaseOffsets", "Lag", "OpenStore", "Producer", "ProducerSettings", "RemoteProducer",
+    "Source", "Subscription", "__version__", "counted", "explain_read", "figures", "lag", "lake", "main",
+    "map_segments", "open_store", "read", "register", "scan", "session",
 ]  # fmt: skip
 _NEED_SPARK = frozenset("Lag Source counted explain_read figures lag map_segments read register session".split())
 _NEED_ARROW, _NEED_LAKE = frozenset({"scan"}), frozenset({"lake"})
 _LIES_IN = {
-    "Consumer": named("engine.clients.consumer"),
+    "Consumer": named("engine.clients.consuming.consumer"),
+    "Credentials": named("engine.clients.access"),
+    "DatabaseOffsets": named("engine.clients.consuming.database_offsets"),
+    "ProducerSettings": named("engine.clients.sending.producer"),
+    "RemoteProducer": named("engine.clients.sending.producer"),
+    "Subscription": named("engine.clients.consuming.requests"),
     "OpenStore": named("store.reading.opened"),
     "Producer": named("engine.producer"),
     "lake": named("spark_bridge.lake.tables"),

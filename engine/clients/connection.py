@@ -24,6 +24,7 @@ from engine.protocol.remoting.frame import (
 )
 from engine.remoting.sockets.client import HUNG_UP, PeerRefused, PeerUnreachable
 from ipc.host_port import host_port
+from store.errors import StoreError
 
 if TYPE_CHECKING:
     from engine.net.tls import RenewedContext
@@ -117,10 +118,10 @@ class Connection:
                     raise ValueError("not an address of the form host:port")
                 context = self._how.current() if self._how else None
                 reader, self._writer = await asyncio.open_connection(*place, ssl=context)
-                self._reading = asyncio.get_running_loop().create_task(self._read(reader))
+                self._reading = asyncio.get_running_loop().create_task(self._read(reader, self._writer))
             return self._writer
 
-    async def _read(self, reader: asyncio.StreamReader) -> None:
+    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         splitter, reason = FrameSplitter(), Exception(HUNG_UP)
         try:
             while data := await reader.read(READ_BYTES):
@@ -128,7 +129,8 @@ class Connection:
                     self._take(command)
         except (OSError, MalformedFrame) as error:
             reason = error
-        self._broke(reason)
+        if self._writer is writer:  # else there is a new connection by now
+            self._broke(reason)
 
     def _take(self, command: RemotingCommand) -> None:
         if command.is_response:
@@ -136,7 +138,10 @@ class Connection:
             if answer is not None and not answer.done():
                 answer.set_result(command)
             return
-        said = self._on_push(command) if self._on_push is not None else None
+        try:
+            said = self._on_push(command) if self._on_push is not None else None
+        except (StoreError, KeyError, TypeError, ValueError) as error:
+            said = command.answer(ResponseCode.SYSTEM_ERROR, f"malformed: {error}", version=REQUEST_VERSION)
         if not command.is_oneway and self._writer is not None:
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             self._writer.write(encode(said or command.answer(code, NOT_SERVED, version=REQUEST_VERSION)))

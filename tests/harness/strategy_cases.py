@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.clients.cluster import Place
-from engine.clients.strategies import Strategy, strategy_of
+from engine.clients.consuming.strategies import Strategy, strategy_of
 
-RECORDED = Path(__file__).parent.parent / "engine" / "clients" / "shares.jsonl"
+RECORDED = Path(__file__).parent.parent / "engine" / "clients" / "consuming" / "shares.jsonl"
 LAYOUTS = (
     "t:broker-a:1", "t:broker-a:4", "t:broker-a:12", "t:broker-b:3,t:broker-a:3", "t:broker-b:8,t:broker-a:8,t:c:1",
     "%RETRY%g:broker-a:1", "t:east@b1:4,t:west@b2:4,t:north@b3:3", "t:east@b1:5,t:west@b2:1,t:@c:2,t:a@b@:2,t:east@:1",

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from engine.clients.back_off import DEAD_LETTER, first_topic, resent, send_back_fields
 from engine.clients.cluster import Cluster
+from engine.clients.consuming.back_off import DEAD_LETTER, first_topic, resent, send_back_fields
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from store.message import properties

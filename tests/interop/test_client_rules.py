@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.clients.cluster import Place
-from engine.clients.own_offsets import OwnOffsets
+from engine.clients.consuming.own_offsets import OwnOffsets
 from tests.harness.signed_cases import recorded_signatures
 from tests.harness.strategy_cases import recorded
 from tests.interop import rocketmq

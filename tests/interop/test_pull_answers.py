@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from engine.clients.requests import LAST, Subscription, heartbeat_of, subscription_of
+from engine.clients.consuming.requests import LAST, Subscription, heartbeat_of, subscription_of
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import RemotingCommand, Serialize
 from tests.interop import rocketmq

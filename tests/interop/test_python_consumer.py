@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pytest
 
 from engine.clients.cluster import Place
-from engine.clients.consumer import Consumer
-from engine.clients.requests import Subscription
+from engine.clients.consuming.consumer import Consumer
+from engine.clients.consuming.requests import Subscription
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerRefused, RemotingClient
@@ -176,7 +176,7 @@ def test_an_administrator_resets_the_offsets_of_a_running_consumer(bed: Bed) -> 
 
 KILLED = """
 import sys
-from engine.clients.consumer import Consumer
+from engine.clients.consuming.consumer import Consumer
 
 consumer = Consumer(sys.argv[1], "killed", "t", consume_from="first", timeout=60.0)
 for message in consumer:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from engine.clients.producer import RemoteProducer
+from engine.clients.sending.producer import RemoteProducer
 from engine.protocol.ha.put_status import PutMessageStatus
 from store.message.record import Message
 from tests.harness.conditions import await_that

@@ -9,8 +9,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from engine.clients.connection import warn
-from engine.clients.consumer import Consumer
-from engine.clients.requests import EVERYTHING
+from engine.clients.consuming.consumer import Consumer
+from engine.clients.consuming.requests import EVERYTHING
 from store.message.record import Message
 from tools.common.access_keys import credentials_of
 from tools.common.exit_codes import ExitCode

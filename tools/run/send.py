@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from engine.clients.messages import MessageFields
-from engine.clients.producer import RemoteProducer
-from engine.clients.publishing import RemoteSendResult
+from engine.clients.sending.messages import MessageFields
+from engine.clients.sending.producer import RemoteProducer
+from engine.clients.sending.publishing import RemoteSendResult
 from engine.protocol.ha.put_status import PutMessageStatus
 from tools.common.access_keys import credentials_of
 from tools.common.exit_codes import ExitCode

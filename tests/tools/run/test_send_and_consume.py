@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from engine.clients.consumer import Consumer
+from engine.clients.consuming.consumer import Consumer
 from engine.producer import Producer
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand

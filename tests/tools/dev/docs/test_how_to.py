@@ -36,6 +36,7 @@ RUN_BY = {
     "spark.md": "tests/spark_bridge/test_guide.py",
     "spark-clusters.md": "tests/tools/dev/docs/test_spark_clusters.py",
     "tutorials/append.md": "tests/tools/dev/docs/test_tutorials.py",
+    "tutorials/consume.md": "tests/tools/dev/docs/test_tutorials.py",
     "tutorials/attach.md": "tests/spark_bridge/test_attach_tutorial.py",
     "tutorials/java-clients.md": "tests/tools/dev/docs/test_tutorials.py",
     "tutorials/pair.md": "tests/tools/dev/docs/test_tutorials.py",

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from engine.clients.connection import Connection
-from engine.clients.requests import EVERYTHING, LAST, Pull, Subscription, heartbeat_of, pull_fields, subscription_of
+from engine.clients.consuming.requests import (
+    EVERYTHING,
+    LAST,
+    Pull,
+    Subscription,
+    heartbeat_of,
+    pull_fields,
+    subscription_of,
+)
 from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.sockets.client import PeerUnreachable
 

@@ -15,9 +15,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from engine.clients.connection import Connection
-from engine.clients.member import messages_of
-from engine.clients.messages import property_text, send_fields
-from engine.clients.requests import Pull, Subscription, pull_fields
+from engine.clients.consuming.member import messages_of
+from engine.clients.consuming.requests import Pull, Subscription, pull_fields
+from engine.clients.sending.messages import property_text, send_fields
 from engine.protocol.remoting.codes import RequestCode
 from ipc.clock import wall_ms
 from store.message.properties import DELAY, WAIT

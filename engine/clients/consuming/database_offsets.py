@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from engine.clients.cluster import Place
+from engine.clients.consuming.received import ReceivedMessage
 from engine.clients.names import ClientError, check_group
-from engine.clients.received import ReceivedMessage
 from engine.errors import EngineError
 
 TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}").fullmatch
@@ -44,7 +44,7 @@ class Connected(Protocol):
     """A connection of sqlite3 or psycopg, or a cursor of any driver."""
 
     def execute(self, sql: str, parameters: Any, /) -> Any:
-        """Execute a statement."""
+        """Execute a statement with its parameters, as sqlite3 and psycopg do."""
 
 
 class DatabaseOffsets:

@@ -19,14 +19,14 @@ from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
 from engine.clients.access import Credentials
 from engine.clients.cluster import Cluster, Place, tls_of
-from engine.clients.latency import LatencyTable
 from engine.clients.loop_thread import ClientClosed, ForeignClient, LoopThread
-from engine.clients.messages import BatchFields, Draft, Limits, MessageFields, batch_of, check_topic, draft_of
 from engine.clients.names import check_group
-from engine.clients.publishing import RemoteBatchResult, RemoteSendResult, batch_result
-from engine.clients.send_room import SendRoom
-from engine.clients.sends import GOODBYE_SECONDS, Sends
-from engine.clients.transactions import Decide, TransactionResult, checked_decision
+from engine.clients.sending.latency import LatencyTable
+from engine.clients.sending.messages import BatchFields, Draft, Limits, MessageFields, batch_of, check_topic, draft_of
+from engine.clients.sending.publishing import RemoteBatchResult, RemoteSendResult, batch_result
+from engine.clients.sending.send_room import SendRoom
+from engine.clients.sending.sends import GOODBYE_SECONDS, Sends
+from engine.clients.sending.transactions import Decide, TransactionResult, checked_decision
 from engine.errors import EngineError, MessageIllegal
 from engine.producer.unique_keys import UniqueKeys
 from engine.protocol.ha.put_status import PutMessageStatus

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine.clients.cluster import Place
+from engine.clients.consuming.own_offsets import OwnOffsets, decoded, default_directory, encoded
 from engine.clients.names import ClientError
-from engine.clients.own_offsets import OwnOffsets, decoded, default_directory, encoded
 from store.files import file_io
 
 CLIENT, GROUP = "127.0.0.1@DEFAULT", "group"

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from engine.clients.cluster import Place
-from engine.clients.consumer import Consumer
+from engine.clients.consuming.consumer import Consumer
+from engine.clients.consuming.received import ReceivedMessage
+from engine.clients.consuming.requests import Subscription
 from engine.clients.loop_thread import ClientClosed, ForeignClient
 from engine.clients.names import ClientError
-from engine.clients.received import ReceivedMessage
-from engine.clients.requests import Subscription
 from engine.producer import Producer
 from engine.remoting.sockets.client import PeerRefused
 from engine.shared_memory.cursors import BrokerCounters
@@ -266,7 +266,7 @@ def test_a_handler_that_fails_gets_its_message_again(broker: LocalBroker, topic:
 
 PROGRAM = """
 import sys
-from engine.clients.consumer import Consumer
+from engine.clients.consuming.consumer import Consumer
 
 consumer = Consumer(sys.argv[1], sys.argv[2], sys.argv[2], consume_from="first", timeout=120.0)
 def handle(message):

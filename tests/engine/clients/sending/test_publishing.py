@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.clients.cluster import Place
-from engine.clients.latency import LatencyTable
-from engine.clients.publishing import (
+from engine.clients.sending.latency import LatencyTable
+from engine.clients.sending.publishing import (
     ANY_QUEUE,
     STATUSES,
     TRIED_AGAIN,

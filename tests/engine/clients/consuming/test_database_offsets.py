@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from engine.clients.assigned_queue import AssignedQueue
 from engine.clients.cluster import Place
-from engine.clients.consumer import Consumer
-from engine.clients.database_offsets import AlreadyHandled, DatabaseOffsets
+from engine.clients.consuming.assigned_queue import AssignedQueue
+from engine.clients.consuming.consumer import Consumer
+from engine.clients.consuming.database_offsets import AlreadyHandled, DatabaseOffsets
+from engine.clients.consuming.received import ReceivedMessage
+from engine.clients.consuming.requests import lock_body
+from engine.clients.consuming.shelf import Handed
 from engine.clients.names import ClientError
-from engine.clients.received import ReceivedMessage
-from engine.clients.requests import lock_body
-from engine.clients.shelf import Handed
 from engine.producer import Producer
 from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.sockets.client import RemotingClient
 from store.message.topics import RETRY_PREFIX
-from tests.engine.clients.test_assigned_queue import MESSAGE
+from tests.engine.clients.consuming.test_assigned_queue import MESSAGE
 from tools.common.local_broker import LocalBroker
 
 PLACE = Place("t", "b", 1)
@@ -33,8 +33,8 @@ NAME = "b"
 MESSAGES, KILLS = 60, 3
 PROGRAM = """
 import sqlite3, sys
-from engine.clients.consumer import Consumer
-from engine.clients.database_offsets import DatabaseOffsets
+from engine.clients.consuming.consumer import Consumer
+from engine.clients.consuming.database_offsets import DatabaseOffsets
 
 def connect():
     return sqlite3.connect(sys.argv[2], timeout=60.0)

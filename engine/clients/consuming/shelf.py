@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from engine.clients.assigned_queue import AssignedQueue
 from engine.clients.cluster import Place
+from engine.clients.consuming.assigned_queue import AssignedQueue
 from store.message.record import Message
 
 REST_SECONDS = 0.2  # between looks at a queue that rests

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.clients.cluster import DEFAULT_QUEUES, Place
-from engine.clients.latency import LatencyTable
+from engine.clients.sending.latency import LatencyTable
 from engine.errors import EngineError, MessageIllegal
 from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.remoting.codes import ResponseCode

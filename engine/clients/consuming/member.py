@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from engine.clients.assigned_queue import DEFAULT_BOUNDS, AssignedQueue, Bounds
-from engine.clients.back_off import send_back_fields
 from engine.clients.cluster import MASTER, Cluster, Place, places_in
-from engine.clients.names import ClientError, check_group
-from engine.clients.offsets import BrokerOffsets, FileOffsets, Offsets, ProgramOffsets, queue_fields
-from engine.clients.own_offsets import OwnOffsets, default_directory
-from engine.clients.requests import (
+from engine.clients.consuming.assigned_queue import DEFAULT_BOUNDS, AssignedQueue, Bounds
+from engine.clients.consuming.back_off import resent, send_back_fields
+from engine.clients.consuming.offsets import BrokerOffsets, FileOffsets, Offsets, ProgramOffsets, queue_fields
+from engine.clients.consuming.own_offsets import OwnOffsets, default_directory
+from engine.clients.consuming.requests import (
     EVERYTHING,
     FIRST,
     LAST,
@@ -31,9 +31,11 @@ from engine.clients.requests import (
     pull_fields,
     subscription_of,
 )
-from engine.clients.running_info import MemberState, QueueState, running_info
-from engine.clients.shelf import Handed, Shelf
-from engine.clients.strategies import Strategy, share_of
+from engine.clients.consuming.running_info import MemberState, QueueState, running_info
+from engine.clients.consuming.shelf import Handed, Shelf
+from engine.clients.consuming.strategies import Strategy, share_of
+from engine.clients.names import ClientError, check_group
+from engine.clients.sending.messages import property_text, send_fields
 from engine.net.rare_lines import RareLines
 from engine.protocol.broker.admin_bodies import MessageQueue
 from engine.protocol.clients.lock_bodies import locked_of
@@ -42,6 +44,7 @@ from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
 from ipc.clock import monotonic_ms, wall_ms
 from store.errors import StoreError
+from store.message.compression import body_of
 from store.message.inner_batch import messages_in
 from store.message.record import Message, decode, inspect
 from store.message.topics import RETRY_PREFIX
@@ -51,6 +54,7 @@ HEARTBEAT_SECONDS, REBALANCE_SECONDS, COMMIT_SECONDS, PAUSE_SECONDS = 30.0, 20.0
 LOOK_SECONDS = 0.2
 NEW_TOPIC_SECONDS = 3.0  # until a topic that a producer made through shared memory is registered at name servers
 PULL_SECONDS = 30.0
+INNER_PRODUCER = "CLIENT_INNER_PRODUCER"  # of Java's consumers
 UNLOCK_SECONDS = 20.0  # for messages in hand before another member gets their queue
 FAILURES = (PeerUnreachable, PeerRefused, ClientError, StoreError, OSError)
 
@@ -364,8 +368,24 @@ class Member:
         """
         broker = handed.queue.place.broker
         fields = send_back_fields(handed.message, self._wanted.group, broker, retries, delay_level)
-        await self._cluster.broker(broker).need(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        try:
+            await self._cluster.broker(broker).need(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        except (PeerUnreachable, PeerRefused, ClientError) as error:
+            await self._send_again(handed.message, retries, error)
         self.shelf.done(handed)
+
+    async def _send_again(self, message: Message, retries: int, error: Exception) -> None:
+        """Send a message that its broker does not take back to the group's retry topic. Raises `error` without one."""
+        route = await self._cluster.route(self._retry_topic)
+        if route is None or not route.writes:
+            raise error
+        place = random.choice(route.writes)
+        body = bytes(body_of(message.body, message.sys_flag))
+        again = resent(message, body, self._wanted.group, retries)
+        texts = property_text(again.properties)
+        fields = send_fields(INNER_PRODUCER, again.topic, place.queue_id, texts, wall_ms())
+        fields |= {"h": str(again.flag), "j": str(again.reconsume_times), "l": str(again.max_reconsume_times)}
+        await self._cluster.broker(place.broker).need(RequestCode.SEND_MESSAGE_V2, fields, again.body)
 
     def _taken(self) -> None:
         """There may be room again: said in any thread."""

@@ -25,9 +25,8 @@ from store.message.topics import RETRY_PREFIX
 
 BROKER_DECIDES, DEAD_LETTER = 0, -1  # delay levels; 1 and higher name a level of the broker's messageDelayLevel
 LEVEL_OF_FIRST_FAILURE = 3
-BY_KIND = -1  # as the highest number of retries: RocketMQ's default, which depends on the kind of consumer
-RETRIES_MAX, RETRIES_UNLIMITED = 16, 2**31 - 1
-PAUSE_MS, PAUSE_MS_MIN, PAUSE_MS_MAX = 1000, 10, 30_000  # of an ordered consumer's queue
+RETRIES_MAX = 16
+PAUSE_MS = 1000  # of an ordered consumer's queue
 TRY_AGAIN_MS = 5000  # until a consumer tries a message that no broker took back
 
 
@@ -45,29 +44,12 @@ class Resent(NamedTuple):
     max_reconsume_times: int
 
 
-def retries_max(configured: int = BY_KIND, *, is_ordered: bool = False) -> int:
-    """Return how often a message is tried again: -1 is 16 times, and without a limit for an ordered consumer."""
-    if configured != BY_KIND:
-        return configured
-    return RETRIES_UNLIMITED if is_ordered else RETRIES_MAX
-
-
-def is_given_up(reconsume_times: int, retries: int) -> bool:
-    """Return whether the message becomes a dead letter at its next failure."""
-    return reconsume_times >= retries
-
-
 def delay_level(reconsume_times: int) -> int:
     """Return the level of the delay before the next delivery: 3 for a message that failed for the first time.
 
     A broker decides the same for BROKER_DECIDES, and uses its highest level if it has none as high.
     """
     return LEVEL_OF_FIRST_FAILURE + reconsume_times
-
-
-def pause_ms(asked: int = -1, configured: int = PAUSE_MS) -> int:
-    """Return how long an ordered consumer rests from a queue after a failure, in ms; -1: as configured."""
-    return min(max(configured if asked == -1 else asked, PAUSE_MS_MIN), PAUSE_MS_MAX)
 
 
 def first_topic(message: Message, group: str) -> str:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from engine.clients.connection import warn
-from engine.clients.messages import transaction_fields
-from engine.clients.publishing import RemoteSendResult
+from engine.clients.sending.messages import transaction_fields
+from engine.clients.sending.publishing import RemoteSendResult
 from engine.errors import MessageIllegal
 from engine.protocol.remoting.frame import RemotingCommand
 from store.message.compression import body_of

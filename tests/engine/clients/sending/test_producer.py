@@ -19,9 +19,9 @@ import pytest
 from engine.clients.cluster import Place
 from engine.clients.loop_thread import ClientClosed, ForeignClient
 from engine.clients.names import ClientError
-from engine.clients.producer import ProducerSettings, RemoteProducer
-from engine.clients.publishing import RemoteSendResult
-from engine.clients.transactions import CheckThread
+from engine.clients.sending.producer import ProducerSettings, RemoteProducer
+from engine.clients.sending.publishing import RemoteSendResult
+from engine.clients.sending.transactions import CheckThread
 from engine.errors import EngineError, MessageIllegal
 from engine.protocol.ha.put_status import PutMessageStatus
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
@@ -309,7 +309,7 @@ def test_brokers_hear_of_the_group_and_of_its_end(played: Played) -> None:
 
 
 def test_heartbeats_and_looks_at_routes_are_repeated(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.clients.sends.PERIOD_SECONDS", 0.01)
+    monkeypatch.setattr("engine.clients.sending.sends.PERIOD_SECONDS", 0.01)
     played.route = route(("a", played.a.address))
     with played.producer() as producer:
         producer.send("orders", b"x")
@@ -409,7 +409,7 @@ def test_a_check_is_answered_with_what_the_callback_decides(
 
 
 def test_the_number_of_checks_that_wait_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.clients.transactions.CHECKS_MAX", 2)
+    monkeypatch.setattr("engine.clients.sending.transactions.CHECKS_MAX", 2)
     checks, go_on, begun = CheckThread(), threading.Event(), threading.Event()
 
     def waits() -> None:

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from engine.clients.cluster import MASTER, Cluster, Place
 from engine.clients.connection import warn
-from engine.clients.latency import LatencyTable
-from engine.clients.messages import Draft, transaction_fields
 from engine.clients.names import ClientError
-from engine.clients.publishing import Attempts, RemoteSendResult, Turns, outcome_of
-from engine.clients.transactions import Check, CheckThread, Decide, check_of, decided
+from engine.clients.sending.latency import LatencyTable
+from engine.clients.sending.messages import Draft, transaction_fields
+from engine.clients.sending.publishing import Attempts, RemoteSendResult, Turns, outcome_of
+from engine.clients.sending.transactions import Check, CheckThread, Decide, check_of, decided
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.clients.assigned_queue import AssignedQueue, Bounds
 from engine.clients.cluster import Place
+from engine.clients.consuming.assigned_queue import AssignedQueue, Bounds
 from store.message.host import Host
 from store.message.record import MAGIC_V1, Message
 

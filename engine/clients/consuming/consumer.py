@@ -25,17 +25,17 @@ from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from engine.clients.access import Credentials
-from engine.clients.assigned_queue import AssignedQueue, Bounds
-from engine.clients.back_off import PAUSE_MS, RETRIES_MAX, TRY_AGAIN_MS
 from engine.clients.cluster import Cluster, Place, tls_of
-from engine.clients.database_offsets import DatabaseOffsets
+from engine.clients.consuming.assigned_queue import AssignedQueue, Bounds
+from engine.clients.consuming.back_off import PAUSE_MS, RETRIES_MAX, TRY_AGAIN_MS
+from engine.clients.consuming.database_offsets import DatabaseOffsets
+from engine.clients.consuming.member import FAILURES, Member, Wanted
+from engine.clients.consuming.received import ReceivedMessage
+from engine.clients.consuming.requests import FIRST, LAST, Subscription
+from engine.clients.consuming.shelf import REST_SECONDS, Handed
+from engine.clients.consuming.strategies import Strategy, strategy_of
 from engine.clients.loop_thread import LoopThread
-from engine.clients.member import FAILURES, Member, Wanted
 from engine.clients.names import ClientError
-from engine.clients.received import ReceivedMessage
-from engine.clients.requests import FIRST, LAST, Subscription
-from engine.clients.shelf import REST_SECONDS, Handed
-from engine.clients.strategies import Strategy, strategy_of
 from store.reading import extent
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.clients.latency import AVOIDED_MS, BROKERS_MAX, LATENCIES_MS, LatencyTable, avoided_ms
+from engine.clients.sending.latency import AVOIDED_MS, BROKERS_MAX, LATENCIES_MS, LatencyTable, avoided_ms
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from engine.clients.cluster import Cluster, Place
-from engine.clients.own_offsets import OwnOffsets
-from engine.clients.requests import number_of
+from engine.clients.consuming.own_offsets import OwnOffsets
+from engine.clients.consuming.requests import number_of
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.remoting.sockets.client import PeerRefused
 from store.tables import fastjson

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from engine.clients.loop_thread import ClientClosed
-from engine.clients.send_room import SendRoom
+from engine.clients.sending.send_room import SendRoom
 from engine.errors import EngineError
 from tests.harness.conditions import SECONDS
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from engine.clients.cluster import Place
+from engine.clients.consuming.strategies import share_by_circle, share_of, strategy_of
 from engine.clients.names import ClientError
-from engine.clients.strategies import share_by_circle, share_of, strategy_of
 from tests.harness.strategy_cases import cases, recorded
 
 PLACES = [Place("t", "b", number) for number in range(5)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Protocol
 
-from engine.clients.back_off import BROKER_DECIDES
-from engine.clients.shelf import Handed
+from engine.clients.consuming.back_off import BROKER_DECIDES
+from engine.clients.consuming.shelf import Handed
 from store.message.compression import body_of
 from store.message.properties import RETRY_TOPIC, UNIQ_KEY
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.clients.producer import RemoteProducer
+from engine.clients.sending.producer import RemoteProducer
 from engine.protocol.ha.put_status import PutMessageStatus
 from engine.remoting.sockets.client import PeerUnreachable
 from engine.settings.config import ConfigError

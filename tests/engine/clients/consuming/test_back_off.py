@@ -7,18 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.clients.back_off import (
+from engine.clients.consuming.back_off import (
     BROKER_DECIDES,
     DEAD_LETTER,
     RETRIES_MAX,
-    RETRIES_UNLIMITED,
     Resent,
     delay_level,
     first_topic,
-    is_given_up,
-    pause_ms,
     resent,
-    retries_max,
     send_back_fields,
 )
 from engine.protocol.remoting.codes import RequestCode
@@ -31,7 +27,7 @@ from store.message.host import Host
 from store.message.record import Message, decode, encode
 from store.put import resend
 
-REQUESTS = Path(__file__).parents[2] / "fuzz" / "requests"
+REQUESTS = Path(__file__).parents[3] / "fuzz" / "requests"
 HOST = Host("127.0.0.1", 10911)
 
 
@@ -75,30 +71,6 @@ def test_the_delay_grows_from_ten_seconds_to_two_hours() -> None:
     assert levels == list(range(3, 19))
     assert (DELAYS_MS[levels[0] - 1], DELAYS_MS[levels[-1] - 1]) == (10_000, 7_200_000)
     assert (delay_level(0), RETRIES_MAX) == (resend.SEND_BACK_LEVEL, resend.MAX_RECONSUME_TIMES)
-
-
-@pytest.mark.parametrize(
-    ("configured", "is_ordered", "wanted"),
-    [(-1, False, 16), (-1, True, RETRIES_UNLIMITED), (3, False, 3), (3, True, 3), (0, False, 0)],
-)
-def test_the_number_of_retries_depends_on_the_kind_of_consumer(configured: int, is_ordered: bool, wanted: int) -> None:
-    assert retries_max(configured, is_ordered=is_ordered) == wanted
-
-
-@pytest.mark.parametrize(
-    ("times", "retries", "wanted"),
-    [(15, 16, False), (16, 16, True), (17, 16, True), (0, 0, True), (10**9, RETRIES_UNLIMITED, False)],
-)
-def test_a_message_is_given_up_after_its_last_retry(times: int, retries: int, wanted: bool) -> None:
-    assert is_given_up(times, retries) is wanted
-
-
-@pytest.mark.parametrize(
-    ("asked", "configured", "wanted"),
-    [(-1, 1000, 1000), (250, 1000, 250), (0, 1000, 10), (60_000, 1000, 30_000), (-1, 5, 10), (-7, 1000, 10)],
-)
-def test_an_ordered_consumer_rests_ten_milliseconds_to_half_a_minute(asked: int, configured: int, wanted: int) -> None:
-    assert pause_ms(asked, configured) == wanted
 
 
 def test_a_message_that_no_broker_takes_back_is_sent_to_the_retry_topic() -> None:

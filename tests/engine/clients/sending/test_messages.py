@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.clients.cluster import Place
-from engine.clients.messages import Draft, Limits, batch_of, draft_of, transaction_fields
+from engine.clients.sending.messages import Draft, Limits, batch_of, draft_of, transaction_fields
 from engine.errors import MessageIllegal
 from engine.producer.unique_keys import UniqueKeys
 from engine.protocol.remoting.codes import RequestCode
