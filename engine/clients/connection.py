@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from engine.net.tls import RenewedContext
 
 READ_BYTES = 256 * 1024
+CLOSE_SECONDS = 1.0
 NOT_SERVED = "this client does not support this request"
 Pushed = Callable[[RemotingCommand], RemotingCommand | None]  # the answer; None: nobody serves that
 
@@ -155,10 +156,13 @@ class Connection:
                 answer.set_exception(ConnectionResetError(str(reason)))
 
     async def close(self) -> None:
-        """Close the connection; open questions fail."""
-        reading, self._reading = self._reading, None
+        """Close the connection; open questions fail. Waits a moment for its socket to be closed, too."""
+        reading, self._reading, writer = self._reading, None, self._writer
         self._broke(ConnectionResetError("closed"))
         if reading is not None:
             reading.cancel()
             with suppress(asyncio.CancelledError):
                 await reading
+        if writer is not None:
+            with suppress(OSError, TimeoutError):
+                await asyncio.wait_for(writer.wait_closed(), CLOSE_SECONDS)
