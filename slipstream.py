@@ -1,5 +1,6 @@
 """Slipstream's public face: `from slipstream import Producer, lake, open_store, read, scan, session`.
 
+    AdminClient  topics, groups, offsets and lag, as mqadmin shows and changes them
     Consumer     consumes topics as a member of a group, from name servers or a broker on this machine; arguments of it
                  are Subscription (SQL92), Credentials and DatabaseOffsets
     Producer     appends to the store of a broker on this machine
@@ -28,6 +29,7 @@ from ipc.module_names import named, version_here
 
 if TYPE_CHECKING:
     from engine.clients.access import Credentials
+    from engine.clients.admin import AdminClient
     from engine.clients.consuming.consumer import Consumer
     from engine.clients.consuming.database_offsets import DatabaseOffsets
     from engine.clients.consuming.requests import Subscription
@@ -45,13 +47,14 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "Consumer", "Credentials", "DatabaseOffsets", "Lag", "OpenStore", "Producer", "ProducerSettings", "RemoteProducer",
-    "Source", "Subscription", "__version__", "counted", "explain_read", "figures", "lag", "lake", "main",
-    "map_segments", "open_store", "read", "register", "scan", "session",
+    "AdminClient", "Consumer", "Credentials", "DatabaseOffsets", "Lag", "OpenStore", "Producer", "ProducerSettings",
+    "RemoteProducer", "Source", "Subscription", "__version__", "counted", "explain_read", "figures", "lag", "lake",
+    "main", "map_segments", "open_store", "read", "register", "scan", "session",
 ]  # fmt: skip
 _NEED_SPARK = frozenset("Lag Source counted explain_read figures lag map_segments read register session".split())
 _NEED_ARROW, _NEED_LAKE = frozenset({"scan"}), frozenset({"lake"})
 _LIES_IN = {
+    "AdminClient": named("engine.clients.admin"),
     "Consumer": named("engine.clients.consuming.consumer"),
     "Credentials": named("engine.clients.access"),
     "DatabaseOffsets": named("engine.clients.consuming.database_offsets"),

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from engine.clients.admin import AdminClient, TopicSettings
 from engine.clients.cluster import Place
 from engine.clients.consuming.consumer import Consumer
 from engine.clients.consuming.requests import Subscription
@@ -207,6 +208,30 @@ def test_a_condition_on_properties_is_filtered_or_refused(bed: Bed) -> None:
         pytest.raises(PeerRefused, match="SQL92"),
     ):
         consumer.poll(timeout=SECONDS)
+
+
+def test_topics_groups_and_lag_are_administered_from_python(bed: Bed) -> None:
+    with AdminClient(bed.names, 60.0) as admin:
+        assert TOPIC in admin.topics()
+        [master] = admin.masters("DefaultCluster")
+        admin.create_topic(master.address, TopicSettings("made", 3, 3))
+        assert [(place.queue_id, ends) for place, ends in admin.queues("made").items()] == [
+            (queue, (0, 0)) for queue in range(3)
+        ]
+        ends = admin.queues(TOPIC)
+        assert {one.consumed for one in admin.offsets("counted", TOPIC).values()} == {0}
+        with bed.consumer("counted") as consumer:
+            assert admin.group_members("counted") == [consumer.client_id]
+            await_that(lambda: not consumer.poll(500, 0.1) and consumer.is_at_end, "it reads all", SECONDS)
+            consumer.poll(1, 0.0)
+            consumer.commit()
+            bed.send(6000, 2, 0)
+            place = Place(TOPIC, BROKER, 0)
+            await_that(lambda: admin.queues(TOPIC)[place][1] == ends[place][1] + 2, "the messages are in their queue")
+        assert "counted" in admin.groups() and admin.group_members("counted") == []
+        offsets = admin.offsets("counted", TOPIC)
+        assert offsets[place].end == ends[place][1] + 2
+        assert {one.lag for at, one in offsets.items() if at != place} <= {0}
 
 
 def test_an_administrator_sees_where_a_consumer_is(bed: Bed) -> None:

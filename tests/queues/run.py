@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.clients.admin import AdminClient
 from engine.producer import Producer
 from engine.shared_memory.cursors import BrokerCounters
 from store.reading import extent
 from tests.harness.ha_node import wait_for
 from tests.interop.sides import OurNameServer
 from tests.queues.measured import RoleCost, costs
-from tools.admin.client import AdminClient
 from tools.common.local_broker import LocalBroker
 
 MIB = 1 << 20

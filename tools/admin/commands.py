@@ -19,7 +19,7 @@ from tools.common.numbers import number
 from tools.common.tls import SERVERS, SERVERS_HELP, TLS_CONFIG, TLS_HELP, tls_of
 
 if TYPE_CHECKING:  # the client, where it is used: help and wrong usage load no sockets
-    from tools.admin.client import AdminClient, Member
+    from engine.clients.admin import AdminClient, Member
 
 MS_PER_HOUR = 3_600_000
 Rows = list[dict[str, Any]]
@@ -54,7 +54,7 @@ def asking(*, repeats: bool = False, orders: bool = False) -> Callable[[Callable
             interval, as_json = options.pop("interval", None), json_flag or "json" in outputs
             if orders:
                 options["order"] = "true" in outputs
-            from tools.admin.client import AdminClient
+            from engine.clients.admin import AdminClient
 
             with AdminClient(name_servers, timeout, tls_of(tls_config)) as client:
                 _show(command(client, **options), as_json)
@@ -135,7 +135,7 @@ def _cell(value: Any) -> str:
 
 def _targets(client: AdminClient, broker: str | None, cluster: str | None) -> Iterable[Member]:
     """The brokers that -b or -c names. Raises AdminError when neither is given."""
-    from tools.admin.client import AdminError, Member
+    from engine.clients.admin import AdminError, Member
 
     if broker:
         return [Member("", "", 0, broker.strip())]
@@ -304,7 +304,7 @@ def updateTopic(  # noqa: N802 - mqadmin's name
     On one broker (-b) or on all masters of a cluster (-c).
     """
     flag = UNIT * unit + UNIT_SUB * unit_sub
-    from tools.admin.client import TopicSettings
+    from engine.clients.admin import TopicSettings
 
     settings = TopicSettings(topic.strip(), read, write, int(perm), flag, order, attributes)
     members = client.masters(cluster.strip()) if cluster and not broker else list(_targets(client, broker, cluster))

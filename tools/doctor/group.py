@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+from engine.clients.admin import Member
 from engine.monitoring.finding import Finding, Verdict
 from engine.monitoring.ha_status import ConnectionStatus, ha_status
 from engine.protocol.ha.wire import ReasonCode
 from store.reading.history import History
-from tools.admin.client import Member
 from tools.doctor.disk import history_of
 from tools.doctor.node import Asking, Node, of_address
 from tools.doctor.rows import Code, Level, Row, ok, unknown, wrong

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from engine.clients.admin import Member
 from engine.protocol.ha.wire import ReasonCode
-from tools.admin.client import Member
 from tools.common.how_many import how_many
 from tools.doctor import names
 from tools.doctor.node import Asking, of_address

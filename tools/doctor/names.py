@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from engine.clients.admin import Member
 from engine.errors import EngineError
 from engine.monitoring.problems import TABLE
 from engine.protocol.ha.wire import ReasonCode
 from engine.protocol.naming.live_settings import SET_ASIDE
 from engine.protocol.remoting.codes import RequestCode
 from store.errors import StoreError
-from tools.admin.client import Member
 from tools.doctor.node import Asking, Node
 from tools.doctor.rows import Row, ok, unknown, wrong
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import psutil
 
+from engine.clients.admin import AdminClient
 from engine.errors import EngineError
 from engine.protocol.broker.log_requests import Extent
 from engine.remoting.peers.log_peer import NotOurs, asked_extent
@@ -22,7 +23,6 @@ from engine.shared_memory.addresses import host_and_port
 from engine.shared_memory.cursors import BrokerCounters
 from store.errors import StoreError
 from store.reading.extent import Running
-from tools.admin.client import AdminClient
 
 if TYPE_CHECKING:
     from engine.net.tls import RenewedContext

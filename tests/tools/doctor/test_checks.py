@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tools.admin.client import Member
+from engine.clients.admin import Member
 from tools.doctor import certificate, group, names, node, ports
 from tools.doctor.disk import history_of
 from tools.doctor.node import Node

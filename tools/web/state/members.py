@@ -6,9 +6,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from engine.clients.admin import AdminClient, AdminError, Member
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
 from store.errors import StoreError
-from tools.admin.client import AdminClient, AdminError, Member
 
 if TYPE_CHECKING:
     from engine.net.tls import RenewedContext

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from engine.clients.admin import AdminClient
 from engine.settings.key import Key
 from engine.settings.keys import KEYS, OWN_KEYS
 from store.reading import extent
-from tools.admin.client import AdminClient
 from tools.web.state.asked import Asked
 from tools.web.state.console import Console, Json
 from tools.web.state.members import ASKING_SECONDS

@@ -47,7 +47,7 @@ def test_the_blocks_of_the_page_run(
                 for topic in ("orders", "refunds"):
                     producer.send(topic, b"zero")
                     await_that(partial(is_known, at, topic), "the name server knows the topic")
-            assert Session(PAGE, tmp_path, instead).run() == len(blocks_of(PAGE)) == 7
+            assert Session(PAGE, tmp_path, instead).run() == len(blocks_of(PAGE)) == 8
             printed = capsys.readouterr().out
             assert "PUT_OK shop" in printed and "True True" in printed
 

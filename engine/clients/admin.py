@@ -1,16 +1,21 @@
-"""What an administrator asks name servers and brokers, as values: clusters, topics, routes, settings, figures.
+"""What an administrator asks name servers and brokers, as values: clusters, topics, groups, offsets, lag, settings.
 
-Implements: DefaultMQAdminExt, the part that `slipstream admin` needs (spec: remoting, 5 name server, 8 admin requests)
+Implements: DefaultMQAdminExt, the part that `slipstream admin` and Python programs need (spec: remoting, 5 and 8)
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from engine.clients.access import Credentials, signed
+from engine.clients.cluster import Place, places_in, tls_of
 from engine.errors import EngineError
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable, RemotingClient
 from store.message.topics import AUTO_CREATE_TOPIC
 from store.tables import fastjson
@@ -40,6 +45,18 @@ class Member(NamedTuple):
     address: str
 
 
+class GroupOffset(NamedTuple):
+    """The offset up to which a group has consumed a queue, and the offset behind the queue's last message."""
+
+    consumed: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        """Return how many messages the group has not consumed."""
+        return max(0, self.end - self.consumed)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     """Settings of a topic that `updateTopic` sends."""
@@ -63,9 +80,22 @@ class TopicSettings:
 
 
 class AdminClient:
-    """Connections to name servers (`a:9876;b:9876`) and to whatever brokers are asked."""
+    """Connections to name servers (`a:9876;b:9876`) and to whatever brokers are asked.
 
-    def __init__(self, name_servers: str, timeout: float = 5.0, how: RenewedContext | None = None) -> None:
+    `tls_config` is a tls.properties file, `credentials` sign requests where brokers ask for it.
+    Calls raise PeerUnreachable, PeerRefused, AdminError and MalformedJson. Not for two threads at once.
+    """
+
+    def __init__(
+        self,
+        name_servers: str,
+        timeout: float = 5.0,
+        how: RenewedContext | None = None,
+        credentials: Credentials | None = None,
+        tls_config: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._credentials = credentials
+        how = tls_of(tls_config) if how is None else how
         self._name_servers = [address.strip() for address in name_servers.split(";") if address.strip()]
         self._timeout, self._how = timeout, how
         self._clients: dict[str, RemotingClient] = {}
@@ -84,12 +114,20 @@ class AdminClient:
     def _to(self, address: str) -> RemotingClient:
         return self._clients.setdefault(address, RemotingClient(address, self._timeout, self._how))
 
+    def _ask(
+        self, address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        """The answer of a broker or name server, signed for if there are credentials."""
+        if self._credentials is not None:
+            fields = signed(fields, body, self._credentials)
+        return self._to(address).ask(code, fields, body)
+
     def _ask_name_server(self, code: int, ext: Mapping[str, str] | None = None) -> Any:
         """Ask name servers until one answers; return the value of the body."""
         failed: PeerUnreachable | None = None
         for address in self._name_servers:
             try:
-                answer = self._to(address).ask(code, ext)
+                answer = self._ask(address, code, ext)
             except PeerUnreachable as unreachable:
                 failed = unreachable
                 continue
@@ -100,7 +138,7 @@ class AdminClient:
         if not self._name_servers:
             raise AdminError("no name server: give -n host:port, or set NAMESRV_ADDR")
         for address in self._name_servers:
-            self._to(address).ask(code, ext)
+            self._ask(address, code, ext)
 
     # clusters and topics
 
@@ -140,7 +178,7 @@ class AdminClient:
 
     def _groups(self, address: str, topic: str) -> list[str]:
         try:
-            body = self._to(address).ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}).body
+            body = self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}).body
         except (PeerRefused, PeerUnreachable):
             return []
         return list(fastjson.loads(body).get("groupList") or ())
@@ -154,13 +192,13 @@ class AdminClient:
 
     def create_topic(self, address: str, settings: TopicSettings) -> None:
         """Create a topic on a broker, or change it."""
-        self._to(address).ask(RequestCode.UPDATE_AND_CREATE_TOPIC, settings.as_fields())
+        self._ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, settings.as_fields())
 
     def delete_topic(self, topic: str, cluster: str) -> list[str]:
         """Delete a topic on all brokers of a cluster and at all name servers; the brokers' addresses."""
         addresses = [member.address for member in self.members(cluster)]
         for address in addresses:
-            self._to(address).ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+            self._ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
         self._tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic, "clusterName": cluster})
         return addresses
 
@@ -178,6 +216,65 @@ class AdminClient:
         self._tell_name_servers(RequestCode.PUT_KV_CONFIG, {"namespace": ORDER_TOPICS, "key": topic, "value": value})
         return value
 
+    # queues and groups
+
+    def queues(self, topic: str) -> dict[Place, tuple[int, int]]:
+        """Return the first offset of each queue of a topic and the offset behind its last message, by its masters."""
+        ends: dict[Place, tuple[int, int]] = {}
+        for address in self._masters_of(topic):
+            body = self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}).body
+            table = places_in(body, "offsetTable")
+            ends |= {place: (int(one["minOffset"]), int(one["maxOffset"])) for place, one in table.items()}
+        return dict(sorted(ends.items()))
+
+    def groups(self) -> list[str]:
+        """Return the names of all consumer groups that the masters know, sorted."""
+        names: set[str] = set()
+        for member in self.members():
+            if member.broker_id == 0:
+                body = self._ask(member.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body
+                names |= set(fastjson.loads(body, "the groups").get("subscriptionGroupTable") or ())
+        return sorted(names)
+
+    def offsets(self, group: str, topic: str) -> dict[Place, GroupOffset]:
+        """Return how far a group is in each queue of a topic. A queue that it never consumed has 0."""
+        offsets: dict[Place, GroupOffset] = {}
+        for address in self._masters_of(topic):
+            fields = {"consumerGroup": group, "topic": topic}
+            try:
+                table = places_in(self._ask(address, RequestCode.GET_CONSUME_STATS, fields).body, "offsetTable")
+            except PeerRefused as refused:
+                if refused.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    raise
+                continue
+            for place, one in table.items():
+                offsets[place] = GroupOffset(int(one["consumerOffset"]), int(one["brokerOffset"]))
+        return dict(sorted(offsets.items()))
+
+    def reset_offsets(self, group: str, topic: str, to_ms: int) -> None:
+        """Have a group go on at a time, in ms since 1970; -1: behind the last message. Its members do it when they run.
+
+        RocketMQ and `compat=4.9` need a member that runs.
+        """
+        for address in self._masters_of(topic):
+            fields = {"topic": topic, "group": group, "timestamp": str(to_ms), "isForce": "true"}
+            self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+
+    def group_members(self, group: str) -> list[str]:
+        """Return the client ids of a group's members, sorted."""
+        ids: set[str] = set()
+        for member in self.members():
+            if member.broker_id == 0:
+                with suppress(PeerRefused):  # nobody is there
+                    fields = {"consumerGroup": group}
+                    body = self._ask(member.address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields).body
+                    ids |= set(fastjson.loads(body, "members").get("consumerIdList") or ())
+        return sorted(ids)
+
+    def _masters_of(self, topic: str) -> list[str]:
+        brokers = self.route(topic).get("brokerDatas") or ()
+        return [str(one["brokerAddrs"]["0"]) for one in brokers if "0" in one["brokerAddrs"]]
+
     # brokers
 
     def broker_name_of(self, address: str) -> Member:
@@ -189,21 +286,21 @@ class AdminClient:
 
     def runtime(self, address: str) -> dict[str, str]:
         """Return a broker's runtime figures by name."""
-        body = self._to(address).ask(RequestCode.GET_BROKER_RUNTIME_INFO).body
+        body = self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO).body
         table: dict[str, str] = fastjson.loads(body, f"answer of {address}")["table"]
         return table
 
     def config(self, address: str, code: int = RequestCode.GET_BROKER_CONFIG) -> dict[str, str]:
         """Return a broker's settings by key, sorted; with GET_NAMESRV_CONFIG those of a name server."""
-        lines = bytes(self._to(address).ask(code).body).decode().splitlines()
+        lines = bytes(self._ask(address, code).body).decode().splitlines()
         return dict(sorted((key, value) for key, _is, value in (line.partition("=") for line in lines) if _is))
 
     def update_config(self, address: str, key: str, value: str) -> None:
         """Change one setting of a running broker."""
-        self._to(address).ask(RequestCode.UPDATE_BROKER_CONFIG, None, f"{key}={value}\n".encode())
+        self._ask(address, RequestCode.UPDATE_BROKER_CONFIG, None, f"{key}={value}\n".encode())
 
     def ha_status(self, address: str) -> Table:
         """A broker's replication, as RocketMQ 5's HARuntimeInfo."""
-        body = self._to(address).ask(RequestCode.GET_BROKER_HA_STATUS).body
+        body = self._ask(address, RequestCode.GET_BROKER_HA_STATUS).body
         status: Table = fastjson.loads(body, f"answer of {address}")
         return status
