@@ -61,17 +61,16 @@ class RocketMQReader(DataSourceReader):
 
             yield from read_anywhere(partition.value, self.arrow_schema)
         else:
-            from spark_bridge.records.columns import columns_of
+            from spark_bridge.records.columns import Asked
             from spark_bridge.records.reading import counted_in_place
 
             if self.rows.side_files:
                 from spark_bridge.columnar.reader import read_split
             else:
                 from spark_bridge.records.reader import read_split
-            columns = columns_of(self.column_names, self.rows)
+            asked = Asked.of(self.column_names, self.rows, self.arrow_schema)
             with first_plan_kept():
-                batches = read_split(partition.value, columns, self.arrow_schema, self.rows)
-                yield from counted_in_place(batches, self.arrow_schema)
+                yield from counted_in_place(read_split(partition.value, asked), self.arrow_schema)
         worker_process.keep_what_reading_loaded()
 
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from spark_bridge.batch import RocketMQReader, first_plan_kept
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.records.columns import Column
+from spark_bridge.records.columns import Asked, Column
 from spark_bridge.records.reader import read_split
 from spark_bridge.records.records import Records
 from spark_bridge.records.spark_schema import schema_of
@@ -113,7 +113,7 @@ class KernelReader(DataSourceReader):
             arrow_schema = to_arrow_schema(self._schema, timezone="UTC")
             columns = kernel_columns(self._kernel, self._schema, arrow_schema)
             with one_line(of_files=False), first_plan_kept():  # a kernel's own errors keep their stack
-                yield from read_split(partition.value, columns, arrow_schema, self._planner.rows)
+                yield from read_split(partition.value, Asked(columns, arrow_schema, self._planner.rows))
 
 
 def kernel_columns(kernel: Kernel, schema: StructType, arrow_schema: pa.Schema) -> list[Column]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_bridge.columnar.reader import Asked, SideFigures, split_jobs
+from spark_bridge.columnar.reader import SideFigures, split_jobs
 from spark_bridge.options.columns import BODY_COLUMNS, canonical
 from spark_bridge.options.read import ReadOptions, parse_options
 from spark_bridge.options.rows import SIDE_OPTION
@@ -26,7 +26,7 @@ from spark_bridge.options.values import InvalidOption, listed, option_text, plac
 from spark_bridge.options.where import COLUMNS as SELECTING
 from spark_bridge.options.where import where_text
 from spark_bridge.plan.planner import plan_read
-from spark_bridge.records.columns import Column, arrow_schema, columns_of
+from spark_bridge.records.columns import Asked, Column, arrow_schema, columns_of
 from spark_bridge.records.in_order import in_order
 from spark_bridge.records.row_filter import RowFilter, parse_conditions
 from spark_bridge.split.splits import Split
@@ -76,10 +76,9 @@ def scan(
     if read.flights is not None:
         return _remote(read, columns, zero_copy, row_filter, threads)
     wanted = _columns(columns, read, zero_copy)
-    schema = arrow_schema(wanted)
-    counted = {} if figures is None else figures
-    batches = _batches(plan_read(read), Asked(wanted, schema, read.rows), row_filter, counted, threads)
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    asked = Asked(wanted, arrow_schema(wanted), read.rows, row_filter)
+    batches = _batches(plan_read(read), asked, {} if figures is None else figures, threads)
+    return pa.RecordBatchReader.from_batches(asked.schema, batches)
 
 
 def _narrowed(row_filter: RowFilter, given: Mapping[str, str]) -> dict[str, str]:
@@ -132,11 +131,9 @@ def _remote(
     return pa.RecordBatchReader.from_batches(schema, in_order(jobs, min(threads, len(jobs))))
 
 
-def _batches(
-    splits: Sequence[Split], asked: Asked, row_filter: RowFilter | None, figures: dict[str, int], threads: int
-) -> Iterator[pa.RecordBatch]:
+def _batches(splits: Sequence[Split], asked: Asked, figures: dict[str, int], threads: int) -> Iterator[pa.RecordBatch]:
     counted = SideFigures()
-    jobs = (job for split in splits for job in split_jobs(split, asked, row_filter, counted))
+    jobs = (job for split in splits for job in split_jobs(split, asked, counted))
     for batch in in_order(jobs, threads):
         figures |= counted.by_name()
         if len(batch):

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +18,9 @@ from ipc.arrays import Int32s
 from spark_bridge.columnar.conditions import Limits, SideRows, Wanted
 from spark_bridge.columnar.names import CONSTANT, POSITION, SIZE, side_name
 from spark_bridge.columnar.opened import NAMES, OpenSide, SideDamaged
-from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
 from spark_bridge.records import reader as in_place
 from spark_bridge.records.bodies import with_bodies
-from spark_bridge.records.columns import Column
+from spark_bridge.records.columns import Asked, Column
 from spark_bridge.records.freed_memory import keep_freed_memory
 from spark_bridge.records.records import Records
 from spark_bridge.records.row_filter import RowFilter
@@ -47,47 +45,29 @@ class SideFigures:
         return {"fromSideFiles": len(self.from_side_files), "inPlace": len(self.in_place)}
 
 
-class Asked(NamedTuple):
-    """The columns of a read, their schema, and how rows are made."""
-
-    columns: Sequence[Column]
-    schema: pa.Schema
-    rows: RowOptions
-
-
-def read_split(
-    split: Split,
-    columns: Sequence[Column],
-    schema: pa.Schema,
-    rows: RowOptions = DEFAULT_ROWS,
-    row_filter: RowFilter | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Read a split like `records.reader.read_split`, from side files where `rows` allows and they cover what is asked.
+def read_split(split: Split, asked: Asked) -> Iterator[pa.RecordBatch]:
+    """Read a split like `records.reader.read_split`, from side files where rows may be and they cover what is asked.
 
     Damage that is looked for (`mode=permissive`, `verifyCrc=body`) is looked for in the segment. Raises the same.
     """
-    for job in split_jobs(split, Asked(columns, schema, rows), row_filter, SideFigures()):
+    for job in split_jobs(split, asked, SideFigures()):
         yield from job()
 
 
-def split_jobs(
-    split: Split, asked: Asked, row_filter: RowFilter | None, figures: SideFigures
-) -> Iterator[in_place.Job]:
+def split_jobs(split: Split, asked: Asked, figures: SideFigures) -> Iterator[in_place.Job]:
     """The same as jobs for threads: one for all of a segment with a side file, and those of a read in place."""
     rows = asked.rows
     if isinstance(split, RangeSplit):
         if rows.side_files and not (rows.permissive or rows.verify_body_crc):
-            wanted = Wanted.of(split, row_filter, NAMES)
+            wanted = Wanted.of(split, asked.row_filter, NAMES)
             if wanted is not None and OpenSide.is_there(split.log, split.base_offset):
-                yield partial(_with_side_file, split, wanted, asked, row_filter, figures)
+                yield partial(_with_side_file, split, wanted, asked, figures)
                 return
         figures.in_place.add((split.log.commitlog, split.base_offset))
-    yield from in_place.split_jobs(split, *asked, row_filter)
+    yield from in_place.split_jobs(split, asked)
 
 
-def _with_side_file(
-    split: RangeSplit, wanted: Wanted, asked: Asked, row_filter: RowFilter | None, figures: SideFigures
-) -> Iterator[pa.RecordBatch]:
+def _with_side_file(split: RangeSplit, wanted: Wanted, asked: Asked, figures: SideFigures) -> Iterator[pa.RecordBatch]:
     """The rows that the side file gives, and those behind them from the segment."""
     keep_freed_memory()
     place = split.log.commitlog, split.base_offset
@@ -103,7 +83,7 @@ def _with_side_file(
             return
         split = replace(split, start=max(split.start, done))
     figures.in_place.add(place)
-    yield from in_place.read_split(split, *asked, row_filter)
+    yield from in_place.read_split(split, asked)
 
 
 def _batches(side: OpenSide, wanted: Wanted, split: RangeSplit, asked: Asked) -> Generator[pa.RecordBatch, None, int]:
@@ -180,14 +160,13 @@ def _with_records(
     table: pa.Table, window: LogWindow, later: RowFilter | None, asked: Asked
 ) -> Iterator[pa.RecordBatch]:
     """Batches whose rows are records of the segment, too."""
-    bodies = any(column.reads_body for column in asked.columns)
     all_positions = table.column(POSITION).to_numpy() - window.base_offset
     for first, whole in records_in_batches(window, all_positions, table.column(SIZE).to_numpy()):
         known, positions, done = table.slice(first, len(whole)), whole.starts, 0
         if later is not None:
             whole = later.kept(whole)
             known = known.take(pa.array(np.searchsorted(positions, whole.starts)))
-        for records in with_bodies(whole, asked.rows, bodies) if len(whole) else ():
+        for records in with_bodies(whole, asked.rows, asked.reads_bodies) if len(whole) else ():
             yield _batch(known.slice(done, len(records)), records, asked)
             done += len(records)
 
@@ -214,13 +193,11 @@ def _records_of(window: LogWindow, positions: Positions, sizes: Int32s) -> Recor
 
 
 def _batch(table: pa.Table, records: Records, asked: Asked) -> pa.RecordBatch:
-    """The columns of some rows, exactly in the schema."""
-    arrays = []
-    for column, field in zip(asked.columns, asked.schema, strict=True):
-        name = side_name(column.name)
-        array = _joined(table.column(name)) if name in NAMES else column.build(records)
-        arrays.append(array if array.type == field.type else array.cast(field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=asked.schema)
+    names = [side_name(column.name) for column in asked.columns]
+    return asked.batch(
+        _joined(table.column(name)) if name in NAMES else column.build(records)
+        for name, column in zip(names, asked.columns, strict=True)
+    )
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:

@@ -32,7 +32,7 @@ from spark_bridge.plan import inventory
 from spark_bridge.plan.explanation import StorePlan, store_plan
 from spark_bridge.plan.planner import plan_under_leases, planned_parts
 from spark_bridge.plan.stores import broker_name_of
-from spark_bridge.records.columns import Column, arrow_schema, columns_of
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.row_filter import parse_conditions
 from spark_bridge.replica.replica import end_of, stamp_of
 from spark_bridge.split.leases import low_offset, without_lease
@@ -50,22 +50,12 @@ from store.upkeep import leases
 
 
 # The columns that a request or a ticket names, and their types in Arrow: those that a read in place has.
-class Wanted(NamedTuple):
-    """Columns by name, how they are made, and the schema of their batches."""
-
-    names: tuple[str, ...]
-    columns: list[Column]
-    schema: pa.Schema
-
-
-def wanted_of(names: Sequence[str] | None, rows: RowOptions) -> Wanted:
-    """Return the wanted columns. Raises InvalidOption for an unknown one, and where no column can report damage."""
-    chosen = None if names is None else canonical(names)
-    columns = columns_of(chosen, rows)
-    named = tuple(column.name for column in columns)
-    if rows.permissive and ERROR_COLUMN not in named:
+def asked_of(names: Sequence[str] | None, rows: RowOptions) -> Asked:
+    """Ask for the wanted columns. Raises InvalidOption for an unknown one, and where no column can report damage."""
+    asked = Asked.of(None if names is None else canonical(names), rows)
+    if rows.permissive and ERROR_COLUMN not in asked.schema.names:
         raise InvalidOption(f"mode=permissive reports damage in column {ERROR_COLUMN}: add it to the columns")
-    return Wanted(named, columns, arrow_schema(columns))
+    return asked
 
 
 LEASE_SECONDS_MAX = 600  # a client's plan holds the log for no longer
@@ -133,23 +123,23 @@ class ServedStore:
 
         Raises what a plan in place raises, and TopicNotServed.
         """
-        options, wanted = self._asked(request)
+        options, asked = self._asked(request)
         splits, held = plan_under_leases(self.resolved(options))
         self._hold(held, options.lease_ms)
-        tickets = [encoded(ticket) for ticket in _tickets(splits, request, wanted)]
+        tickets = [encoded(ticket) for ticket in _tickets(splits, request, asked.schema.names)]
         end = max((split.log.max_physical_offset for split in splits), default=0)
         records = -1 if request.where else _records(splits)
-        return Plan(wanted.schema, tickets, records, _log_bytes(splits), self.broker_name, end)
+        return Plan(asked.schema, tickets, records, _log_bytes(splits), self.broker_name, end)
 
     def explained(self, request: ScanRequest) -> list[StorePlan]:
         """Return what the request would touch now, of this store; nothing is held for it.
 
         Raises what `plan` raises.
         """
-        options, wanted = self._asked(request)
+        options, asked = self._asked(request)
         plans = []
         for part, splits in planned_parts(self.resolved(options)):
-            tickets = _tickets(splits, request, wanted)
+            tickets = _tickets(splits, request, asked.schema.names)
             queues = sum(len(split.pieces) for split in splits if isinstance(split, QueueSplit))
             if queues > QUEUES_EXPLAINED_MAX:
                 what = f"the plan has {queues} parts of queues, {QUEUES_EXPLAINED_MAX} at most are explained"
@@ -161,11 +151,11 @@ class ServedStore:
         """The options of a read of this store. Raises InvalidOption."""
         return parse_options({**request.read_options, **_narrowing(request), "path": self.root})
 
-    def _asked(self, request: ScanRequest) -> tuple[ReadOptions, Wanted]:
+    def _asked(self, request: ScanRequest) -> tuple[ReadOptions, Asked]:
         options = self.options_of(request)
         if options.lease_ms > LEASE_SECONDS_MAX * 1000:
             raise InvalidOption(f"leaseSeconds={options.lease_ms // 1000}: {LEASE_SECONDS_MAX} at most through Flight")
-        return options, wanted_of(options.columns, options.rows)
+        return options, asked_of(options.columns, options.rows)
 
     def resolved(self, options: ReadOptions) -> ReadOptions:
         """The options with the topics by name that a pattern, or this server's list, leaves of them."""
@@ -237,11 +227,11 @@ class ServedStore:
         rows = parse_row_options(ticket.rows)
         # a client of another kind that decodes here and names no zone is in UTC, wherever this server stands
         rows = replace(rows, replica_wait_s=min(rows.replica_wait_s, WAIT_SECONDS_MAX), local_zone=UTC_NAME)
-        wanted = wanted_of(ticket.columns, rows)
+        asked = asked_of(ticket.columns, rows)
         split = placed(ticket.split, self._awaited(ticket, rows.replica_wait_s), self._queue_directory)
         row_filter = parse_conditions(list(ticket.where)) if ticket.where else None
-        batches = read_split(split, wanted.columns, wanted.schema, rows, row_filter)
-        return Opened(wanted.schema, filter(len, batches), self.leased(low_offset(split)))
+        batches = read_split(split, asked._replace(row_filter=row_filter))
+        return Opened(asked.schema, filter(len, batches), self.leased(low_offset(split)))
 
     def refuse_other_broker(self, name: str) -> None:
         """Raise OtherBroker for a ticket of another broker's log."""
@@ -356,10 +346,10 @@ class ServedStore:
             lease.release()
 
 
-def _tickets(splits: list[Split], request: ScanRequest, wanted: Wanted) -> list[SplitTicket]:
+def _tickets(splits: list[Split], request: ScanRequest, names: Sequence[str]) -> list[SplitTicket]:
     """Return what a client would read them by. Raises InvalidOption for more than there may be."""
     rows = request.row_options
-    made = [ticket for split in splits for ticket in tickets_of(split, wanted.names, rows, request.where)]
+    made = [ticket for split in splits for ticket in tickets_of(split, tuple(names), rows, request.where)]
     if len(made) > ENDPOINTS_MAX:
         smaller = "make minPartitions smaller, or splitBytes, maxBytesPerPartition, maxRecordsPerPartition larger"
         raise InvalidOption(f"the plan has {len(made)} tickets, {ENDPOINTS_MAX} at most; {smaller}")

@@ -23,7 +23,7 @@ from spark_bridge.lake.schema import table_rows
 from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.inventory import selection_of
-from spark_bridge.records.columns import arrow_schema, columns_of
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.in_order import cpus, in_order
 from spark_bridge.records.reader import read_split
 from spark_bridge.split.splits import QueueSplit, Selection, Split
@@ -79,8 +79,7 @@ class LocalLog:
 
     def _batches(self, split: Split, names: Sequence[str], rows: RowOptions) -> Iterator[pa.RecordBatch]:
         """These columns of a split's messages."""
-        columns = columns_of(names, rows)
-        return read_split(split, columns, arrow_schema(columns), rows)
+        return read_split(split, Asked.of(names, rows))
 
     def _plain(self, split: Split, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return self._batches(split, names, DEFAULT_ROWS)

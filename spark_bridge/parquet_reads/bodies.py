@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from spark_bridge.columnar.reader import records_in_batches
-from spark_bridge.options.rows import RowOptions
 from spark_bridge.records.bodies import with_bodies
-from spark_bridge.records.columns import Column
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.reader import open_window
 from spark_bridge.replica.replica import explained
 from spark_bridge.split.leases import keep
@@ -22,10 +21,8 @@ PLACE, LENGTH = "_recordOffset", "_recordSize"  # columns that say where a row's
 logger = logging.getLogger("slipstream.spark")
 
 
-def fetch(
-    batches: Iterable[pa.RecordBatch], log: LogExtent, columns: Sequence[Column], schema: pa.Schema, rows: RowOptions
-) -> Iterator[pa.RecordBatch]:
-    """The batches with those columns that they lack. Raises SegmentRemoved, SegmentSizeMismatch, CorruptRecord."""
+def fetch(batches: Iterable[pa.RecordBatch], log: LogExtent, asked: Asked) -> Iterator[pa.RecordBatch]:
+    """The batches with the columns they lack. Raises SegmentRemoved, SegmentSizeMismatch, CorruptRecord."""
     for batch in batches:
         if log.lease is not None:
             keep(log.lease)
@@ -34,29 +31,24 @@ def fetch(
         borders = [0, *(np.flatnonzero(np.diff(bases)) + 1).tolist(), len(bases)]
         for first, behind in zip(borders, borders[1:], strict=False):
             if first < behind:
-                yield from _of_segment(batch.slice(first, behind - first), log, columns, schema, rows)
+                yield from _of_segment(batch.slice(first, behind - first), log, asked)
 
 
-def _of_segment(
-    batch: pa.RecordBatch, log: LogExtent, columns: Sequence[Column], schema: pa.Schema, rows: RowOptions
-) -> Iterator[pa.RecordBatch]:
+def _of_segment(batch: pa.RecordBatch, log: LogExtent, asked: Asked) -> Iterator[pa.RecordBatch]:
     offsets = batch.column(PLACE).to_numpy()
     try:
         window = open_window(log, int(offsets[0] - offsets[0] % log.segment_bytes))
     except (SegmentRemoved, SegmentSizeMismatch) as error:
-        if rows.fail_on_data_loss:
+        if asked.rows.fail_on_data_loss:
             raise explained(error, log) from None
         logger.warning("failOnDataLoss=false, left out: %s", error)
         return
-    reads_body = any(column.reads_body for column in columns)
     positions, lengths = offsets - window.base_offset, batch.column(LENGTH).to_numpy()
     for done, part in records_in_batches(window, positions, lengths):
-        for records in with_bodies(part, rows, reads_body):
+        for records in with_bodies(part, asked.rows, asked.reads_bodies):
             known = batch.slice(done, len(records))
             done += len(records)
-            arrays = [
+            yield asked.batch(
                 known.column(field.name) if field.name in known.schema.names else column.build(records)
-                for column, field in zip(columns, schema, strict=True)
-            ]
-            casted = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, schema, strict=True)]
-            yield pa.RecordBatch.from_arrays(casted, schema=schema)
+                for column, field in zip(asked.columns, asked.schema, strict=True)
+            )

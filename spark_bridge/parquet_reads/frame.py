@@ -31,8 +31,7 @@ from spark_bridge.parquet_reads.conditions import condition_of
 from spark_bridge.parquet_reads.parts import SideFiles, SideRead
 from spark_bridge.plan.planner import plan_under_leases
 from spark_bridge.preferred_hosts import tickets_frame
-from spark_bridge.records.columns import BY_NAME, CREATE_TIME, IN_PLACE, columns_of
-from spark_bridge.records.columns import Column as RecordColumn
+from spark_bridge.records.columns import BY_NAME, CREATE_TIME, IN_PLACE, Asked
 from spark_bridge.records.spans import INT
 from spark_bridge.records.spark_schema import settled, spark_type
 from spark_bridge.user_errors import one_line
@@ -55,7 +54,7 @@ def is_of_records(name: str) -> bool:
     return side_name(name) not in NAMES and name not in CONSTANT
 
 
-class Asked(NamedTuple):
+class Shape(NamedTuple):
     """The shape of rows: the frame's schema, and the options of its rows."""
 
     schema: StructType
@@ -65,6 +64,10 @@ class Asked(NamedTuple):
     def of_records(self) -> bool:
         """Whether some columns are in no side file."""
         return any(map(is_of_records, self.schema.fieldNames()))
+
+    def asked(self) -> Asked:
+        """What a task asks of records, made there: columns are not pickled."""
+        return Asked.of(self.schema.fieldNames(), self.rows, to_arrow_schema(self.schema, timezone="UTC"))
 
 
 def parquet_frame(
@@ -78,34 +81,34 @@ def parquet_frame(
     That is without a valid side file, where bodies are wanted of all rows, and where tasks have limits. Raises what
     planning raises.
     """
-    asked = Asked(schema, settled(schema, options.rows))
+    shape = Shape(schema, settled(schema, options.rows))
     condition, named = where or (None, ())
-    if not _is_possible(spark, asked, options, condition, named):
+    if not _is_possible(spark, shape, options, condition, named):
         return None
     names = {side_name(name) for name in schema.fieldNames()} & NAMES
-    files = SideFiles(names | ({POSITION, SIZE} if asked.of_records else set()))
-    splits, leases = plan_under_leases(options, None if asked.of_records else files.extents)
+    files = SideFiles(names | ({POSITION, SIZE} if shape.of_records else set()))
+    splits, leases = plan_under_leases(options, None if shape.of_records else files.extents)
     reads, rest = files.parted(splits)
     if not reads:
         for lease in leases:
             lease.release()
         return None
     logger.info("%d segments from side files, %d splits in place", sum(len(one.paths) for one in reads), len(rest))
-    frames = [_of_side_files(spark, read, asked, condition) for read in reads]
+    frames = [_of_side_files(spark, read, shape, condition) for read in reads]
     if rest:
         tickets: list[tuple[bytes, list[str]]] = [(pickle.dumps(split), []) for split in rest]
-        frame = tickets_frame(spark, tickets).mapInArrow(_reading(asked), schema)
+        frame = tickets_frame(spark, tickets).mapInArrow(_reading(shape), schema)
         frames.append(frame if condition is None else frame.filter(condition))
     return reduce(DataFrame.unionAll, frames)
 
 
 def _is_possible(
-    spark: SparkSession, asked: Asked, options: ReadOptions, condition: str | Column | None, named: Iterable[str]
+    spark: SparkSession, shape: Shape, options: ReadOptions, condition: str | Column | None, named: Iterable[str]
 ) -> bool:
     rows = options.rows
     if not rows.side_files or rows.permissive or rows.verify_body_crc or options.flights is not None:
         return False
-    if asked.of_records and (condition is None or any(map(is_of_records, named))):
+    if shape.of_records and (condition is None or any(map(is_of_records, named))):
         return False
     if options.partition_records_max is not None or options.partition_bytes_max is not None:
         return False
@@ -114,10 +117,10 @@ def _is_possible(
     return str(spark.sparkContext.master).startswith("local")
 
 
-def _of_side_files(spark: SparkSession, read: SideRead, asked: Asked, condition: str | Column | None) -> DataFrame:
-    schema = asked.schema
+def _of_side_files(spark: SparkSession, read: SideRead, shape: Shape, condition: str | Column | None) -> DataFrame:
+    schema = shape.schema
     names = {side_name(name) for name in schema.fieldNames()} & NAMES | read.columns
-    names |= {POSITION, SIZE} if asked.of_records else set()
+    names |= {POSITION, SIZE} if shape.of_records else set()
     kinds = {name: INT if name == SIZE else BY_NAME[name].kind for name in sorted(names)}
     reader = spark.read.schema(StructType([StructField(name, spark_type(kind)) for name, kind in kinds.items()]))
     frame = reader.options(**PARQUET_OPTIONS).parquet(*map(_as_url, read.paths))
@@ -125,13 +128,13 @@ def _of_side_files(spark: SparkSession, read: SideRead, asked: Asked, condition:
     if wanted is not None:
         frame = frame.filter(wanted)
     columns = [_column(field, read.log.broker_name) for field in schema if not is_of_records(field.name)]
-    places = [f"`{POSITION}` AS `{PLACE}`", f"`{SIZE}` AS `{LENGTH}`"] if asked.of_records else []
+    places = [f"`{POSITION}` AS `{PLACE}`", f"`{SIZE}` AS `{LENGTH}`"] if shape.of_records else []
     frame = frame.selectExpr(*columns, *places)
     if condition is not None:
         frame = frame.filter(condition)
-    if not asked.of_records:
+    if not shape.of_records:
         return frame
-    return frame.mapInArrow(_fetching(read, asked), schema)
+    return frame.mapInArrow(_fetching(read, shape), schema)
 
 
 def _column(field: StructField, broker_name: str) -> str:
@@ -155,33 +158,24 @@ def _as_url(path: str) -> str:
     return "file://" + "".join(f"\\{letter}" if letter in GLOB_MARKS else letter for letter in path)
 
 
-def _fetching(read: SideRead, asked: Asked) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    columns, schema = _as_read(asked)
-    log, rows = read.log, asked.rows
+def _fetching(read: SideRead, shape: Shape) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    log = read.log
 
     def fetching(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with one_line(), first_plan_kept():
-            yield from fetch(batches, log, columns(), schema, rows)
+            yield from fetch(batches, log, shape.asked())
         keep_what_reading_loaded()
 
     return fetching
 
 
-def _reading(asked: Asked) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    columns, schema = _as_read(asked)
-    rows = asked.rows
-
+def _reading(shape: Shape) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def reading(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        asked = shape.asked()
         with one_line(), first_plan_kept():
             for batch in batches:
                 for value in batch.column(0):
-                    yield from read_split(pickle.loads(value.as_py()), columns(), schema, rows)
+                    yield from read_split(pickle.loads(value.as_py()), asked)
         keep_what_reading_loaded()
 
     return reading
-
-
-def _as_read(asked: Asked) -> tuple[Callable[[], list[RecordColumn]], pa.Schema]:
-    """The columns, made in the task that wants them, and the schema of its batches."""
-    names, rows = asked.schema.fieldNames(), asked.rows
-    return lambda: columns_of(names, rows), to_arrow_schema(asked.schema, timezone="UTC")

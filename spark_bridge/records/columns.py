@@ -6,8 +6,8 @@ all: the key is RocketMQ's KEYS, headers are the properties, the timestamp is th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,9 @@ from store.message.record import (
     STORE_V6,
     fixed_dtype,
 )
+
+if TYPE_CHECKING:  # it stands on pyarrow.compute, which is slow to load
+    from spark_bridge.records.row_filter import RowFilter
 
 FIXED_OFFSETS = {name: int(place[1]) for name, place in (fixed_dtype(0).fields or {}).items()}
 RECONSUME_TIMES_AT = FIXED_OFFSETS["reconsume_times"]
@@ -176,12 +179,36 @@ def columns_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_RO
     ]
 
 
-def record_batch(records: Records, columns: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of some records, exactly in the schema. What is wrong with a body is known at the end."""
-    built = {column.name: column.build(records) for column in columns if column.name != ERROR_COLUMN}
-    arrays = [built[column.name] if column.name in built else column.build(records) for column in columns]
-    arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+class Asked(NamedTuple):
+    """The question of a read: its columns, the schema of its batches, how rows are made, and which are kept."""
+
+    columns: Sequence[Column]
+    schema: pa.Schema
+    rows: RowOptions = DEFAULT_ROWS
+    row_filter: RowFilter | None = None
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_ROWS, schema: pa.Schema | None = None
+    ) -> Asked:
+        """Ask for the columns named as `columns_of` does, in a schema if theirs is not wanted. Raises InvalidOption."""
+        columns = columns_of(names, rows)
+        return cls(columns, arrow_schema(columns) if schema is None else schema, rows)
+
+    @property
+    def reads_bodies(self) -> bool:
+        """Whether compressed bodies have to be inflated."""
+        return any(column.reads_body for column in self.columns)
+
+    def batch(self, arrays: Iterable[pa.Array]) -> pa.RecordBatch:
+        """The columns' arrays, exactly in the schema."""
+        cast = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, self.schema, strict=True)]
+        return pa.RecordBatch.from_arrays(cast, schema=self.schema)
+
+    def batch_of(self, records: Records) -> pa.RecordBatch:
+        """The columns of some records. What is wrong with a body is known at the end."""
+        built = {column.name: column.build(records) for column in self.columns if column.name != ERROR_COLUMN}
+        return self.batch(built[c.name] if c.name in built else c.build(records) for c in self.columns)
 
 
 def damage_batch(damages: Sequence[Damage], schema: pa.Schema, broker_name: str) -> pa.RecordBatch:

@@ -10,9 +10,8 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +19,9 @@ import pyarrow as pa
 
 from ipc.arrays import Int32s
 from spark_bridge.options.ranges import Range
-from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
+from spark_bridge.options.rows import RowOptions
 from spark_bridge.records.bodies import with_bodies
-from spark_bridge.records.columns import Column, damage_batch, record_batch
+from spark_bridge.records.columns import Asked, damage_batch
 from spark_bridge.records.damage import Damage, sound_entries, sound_records
 from spark_bridge.records.entries import QueueEntries, records_named
 from spark_bridge.records.freed_memory import keep_freed_memory
@@ -39,9 +38,6 @@ from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
 from store.queues.consume_queue import ConsumeQueue
 
-if TYPE_CHECKING:  # it stands on pyarrow.compute, which is slow to load
-    from spark_bridge.records.row_filter import RowFilter
-
 BATCH_BYTES_MAX = 4 << 20
 BATCH_ROWS_MAX = 1 << 16
 QUEUE_STEP_ENTRIES = 1 << 14
@@ -55,47 +51,33 @@ _segments: OrderedDict[str, tuple[_Identity, Segment]] = OrderedDict()
 _opening = threading.Lock()  # a segment that one thread puts out is closed: another one must hold its array by then
 
 
-def read_split(
-    split: Split,
-    columns: Sequence[Column],
-    schema: pa.Schema,
-    rows: RowOptions = DEFAULT_ROWS,
-    row_filter: RowFilter | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The wanted columns of a split's records, of all or of those that a filter keeps.
+def read_split(split: Split, asked: Asked) -> Iterator[pa.RecordBatch]:
+    """What is asked of a split's records.
 
-    Damage is an error that names file and offset (CorruptRecord, MalformedData), or a row, as `rows.mode` says; so
+    Damage is an error that names file and offset (CorruptRecord, MalformedData), or a row, as `asked.rows` says; so
     is what was removed since the plan (SegmentRemoved, QueueEntriesRemoved), unless its loss may pass. A replica that
     lags behind the planned one is no damage: it is waited for, then ReplicaBehind.
     """
-    for job in split_jobs(split, columns, schema, rows, row_filter):
+    for job in split_jobs(split, asked):
         yield from job()
 
 
-def split_jobs(
-    split: Split,
-    columns: Sequence[Column],
-    schema: pa.Schema,
-    rows: RowOptions = DEFAULT_ROWS,
-    row_filter: RowFilter | None = None,
-) -> Iterator[Job]:
+def split_jobs(split: Split, asked: Asked) -> Iterator[Job]:
     """The same as jobs for threads: records are found when the next one is asked for, columns are made in the job."""
     keep_freed_memory()
-    heavy = any(column.heavy for column in columns)
-    lengths = ANY if row_filter is None else row_filter.body_bytes()
-    for part in _batches(_chunks(split, rows, heavy, lengths), heavy):
+    heavy = any(column.heavy for column in asked.columns)
+    lengths = ANY if asked.row_filter is None else asked.row_filter.body_bytes()
+    for part in _batches(_chunks(split, asked.rows, heavy, lengths), heavy):
         if isinstance(part, list):
-            yield partial(iter, [damage_batch(part, schema, split.log.broker_name)])
+            yield partial(iter, [damage_batch(part, asked.schema, split.log.broker_name)])
         else:
-            yield partial(_made, part, columns, schema, rows, row_filter)
+            yield partial(_made, part, asked)
 
 
-def _made(
-    records: Records, columns: Sequence[Column], schema: pa.Schema, rows: RowOptions, row_filter: RowFilter | None
-) -> Iterator[pa.RecordBatch]:
-    wanted = records if row_filter is None else row_filter.kept(records)
-    for part in with_bodies(wanted, rows, any(column.reads_body for column in columns)):
-        yield record_batch(part, columns, schema)
+def _made(records: Records, asked: Asked) -> Iterator[pa.RecordBatch]:
+    wanted = records if asked.row_filter is None else asked.row_filter.kept(records)
+    for part in with_bodies(wanted, asked.rows, asked.reads_bodies):
+        yield asked.batch_of(part)
 
 
 def open_window(log: LogExtent, base_offset: int) -> LogWindow:

@@ -29,7 +29,7 @@ from spark_bridge import worker_process
 from spark_bridge.plan.collection import planned_in_peace
 from spark_bridge.plan.inventory import selection_of
 from spark_bridge.plan.stores import StoreAt
-from spark_bridge.records.columns import columns_of
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.reader import read_split
 from spark_bridge.records.reading import counted_in_place
 from spark_bridge.records.spark_schema import settled
@@ -254,9 +254,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_line
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one task."""
-        columns = columns_of(self.column_names, self.rows)
+        asked = Asked.of(self.column_names, self.rows, self.arrow_schema)
         for split in partition.value or ():
-            yield from counted_in_place(read_split(split, columns, self.arrow_schema, self.rows), self.arrow_schema)
+            yield from counted_in_place(read_split(split, asked), self.arrow_schema)
         worker_process.keep_what_reading_loaded()
 
 

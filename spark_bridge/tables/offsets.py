@@ -19,7 +19,7 @@ from spark_bridge.plan.bounds import offset_at
 from spark_bridge.plan.log_times import LogTimes
 from spark_bridge.plan.names import refuse_missing
 from spark_bridge.plan.stores import StoreAt, resolve_stores
-from spark_bridge.records.columns import arrow_schema, columns_of
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.reader import read_split
 from spark_bridge.split.splits import Beside, LogExtent, Queue, Selection, plan
 from spark_bridge.tables.rows import queue_rows
@@ -74,11 +74,10 @@ def _in_log(
     """The first offsets among what queues of the plain kind do not hold: by (topic, queue id), ascending in each."""
     later = replace(selection, ranges=Ranges(stored_ms=Range(timestamp_ms)))
     splits = plan(log, [], scanned, replace(later, topics=scanned), None, 1, beside=Beside(later))
-    columns = columns_of(PLACE)
-    schema = arrow_schema(columns)
+    asked = Asked.of(PLACE)
     first: dict[tuple[str, int], int] = {}
     for split in splits:
-        for batch in read_split(split, columns, schema):
+        for batch in read_split(split, asked):
             by_queue = pa.Table.from_batches([batch]).group_by(["topic", "queueId"]).aggregate([("queueOffset", "min")])
             for row in by_queue.to_pylist():
                 key = row["topic"], row["queueId"]

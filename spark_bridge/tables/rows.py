@@ -20,7 +20,7 @@ from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan import inventory
 from spark_bridge.plan.collection import planned_in_peace
 from spark_bridge.plan.stores import StoreAt
-from spark_bridge.records.columns import arrow_schema, columns_of
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.reader import read_split
 from spark_bridge.split.splits import Beside, LogExtent, Queue, RangeSplit, Selection, plan
 from spark_bridge.tables.columns import Row
@@ -175,11 +175,9 @@ def _counted(log: LogExtent, scanned: frozenset[str], selection: Selection, boun
     if bounds.log_bytes is not None and size > bounds.log_bytes:
         what = f"{size} bytes of the log, in no queue, would have to be looked through, {bounds.log_bytes} at most"
         raise InvalidOption(f"{what}; name topics whose messages are in queues, or ask where the store lies")
-    columns = columns_of(COUNTED)
-    schema = arrow_schema(columns)
-    parts = []
+    asked, parts = Asked.of(COUNTED), []
     for split in splits:
-        for batch in read_split(split, columns, schema):
+        for batch in read_split(split, asked):
             aggregates = [
                 ("queueOffset", "min"), ("queueOffset", "max"), ("queueOffset", "count"), ("storeTimestamp", "min"),
                 ("storeTimestamp", "max"), ("physicalOffset", "min"), ("physicalOffset", "max"),

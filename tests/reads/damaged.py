@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ipc.arrays import Bytes
 from spark_bridge.records import damage
-from spark_bridge.records.columns import COLUMNS, arrow_schema, record_batch
+from spark_bridge.records.columns import COLUMNS, Asked, arrow_schema
 from spark_bridge.records.damage import Damage, sound_records
 from spark_bridge.records.head_filter import EVERY_RECORD, HeadFilter, filter_of
 from spark_bridge.records.records import Records, faults
@@ -213,7 +213,7 @@ def _of_topic(window: LogWindow, sound: Said, topic: bytes) -> tuple[list[int], 
 def plain_differences(window: LogWindow, starts: Positions) -> list[str]:
     """All columns of some sound records, with what plain Python decodes."""
     records = Records(window, starts)
-    batch = record_batch(records, COLUMNS, arrow_schema(COLUMNS))
+    batch = Asked(COLUMNS, arrow_schema(COLUMNS)).batch_of(records)
     columns = {name: _values(batch.column(name)) for name in batch.schema.names}
     found = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     expected = [plain_row(window, at) for at in starts.tolist()]

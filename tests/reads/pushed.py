@@ -8,14 +8,13 @@ from spark_bridge.options.conditions import Analysed, admitted, ranged
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.where import COLUMNS, where_text
 from spark_bridge.plan.planner import plan_read
-from spark_bridge.records.columns import arrow_schema, columns_of
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.reader import read_split
 from tests.reads.expressions import TYPES, Expression, generated
 from tests.reads.made_stores import Made
 from tests.reads.scanned import Tally
 
-PLACES = columns_of(["physicalOffset"])
-SCHEMA = arrow_schema(PLACES)
+PLACES = Asked.of(["physicalOffset"])
 
 
 def taken(condition: Analysed) -> dict[str, str]:
@@ -33,7 +32,7 @@ def taken_of(expression: Expression) -> dict[str, str]:
 def read_offsets(made: Made, options: dict[str, str]) -> list[int]:
     """The rows that executors would give Spark."""
     splits = plan_read(parse_options({"path": str(made.root), **options}))
-    batches = (batch for split in splits for batch in read_split(split, PLACES, SCHEMA))
+    batches = (batch for split in splits for batch in read_split(split, PLACES))
     return sorted(at for batch in batches for at in batch.column(0).to_pylist())
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
-from spark_bridge.records.columns import columns_of
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.reader import read_split
 from spark_bridge.records.spark_schema import schema_of
 from spark_bridge.split.splits import LogExtent, Split
@@ -110,6 +109,6 @@ def np_entry(offset: int, size: int) -> bytes:
 
 def read_rows(splits: list[Split], names: list[str] | None = None, rows: RowOptions = DEFAULT_ROWS) -> list[Row]:
     """What executors would give Spark, and in which batches it would not matter."""
-    schema: pa.Schema = to_arrow_schema(schema_of(names, rows), timezone="UTC")
-    batches = [batch for split in splits for batch in read_split(split, columns_of(names, rows), schema, rows)]
+    asked = Asked.of(names, rows, to_arrow_schema(schema_of(names, rows), timezone="UTC"))
+    batches = [batch for split in splits for batch in read_split(split, asked)]
     return [row for batch in batches for row in batch.to_pylist()]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from spark_bridge.columnar import side_file
 from spark_bridge.columnar.opened import OpenSide, SideDamaged
 from spark_bridge.columnar.side_file import COLUMN_NAMES, DataFile, Manifest, Sample, SideFile
-from spark_bridge.records.columns import arrow_schema, columns_of, record_batch
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.walk import walked
 from spark_bridge.records.window import LogWindow
 from store.files.segment import file_name
@@ -78,10 +78,10 @@ def write_side_file(root: Path, files: SegmentFiles, base: int, group_rows: int 
 
 def _table(window: LogWindow) -> pa.Table:
     names = [name for name in COLUMN_NAMES if name != "size"]
-    columns = columns_of(names)
+    asked = Asked.of(names)
     batches, sizes = [], []
     for records in walked(window, 0, 0, window.length):
-        batches.append(record_batch(records, columns, arrow_schema(columns)))
+        batches.append(asked.batch_of(records))
         sizes.append(pa.array(records.sizes))
     table = pa.Table.from_batches(batches).append_column("size", pa.chunked_array(sizes, pa.int32()))
     return table.select(COLUMN_NAMES)

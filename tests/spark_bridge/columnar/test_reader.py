@@ -18,7 +18,7 @@ from spark_bridge.columnar.side_file import COLUMN_NAMES, read_manifest
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.records import bodies
 from spark_bridge.records import reader as records_reader
-from spark_bridge.records.columns import BY_NAME, COLUMNS, KAFKA_COLUMNS, arrow_schema, columns_of
+from spark_bridge.records.columns import BY_NAME, COLUMNS, KAFKA_COLUMNS, Asked
 from spark_bridge.scanning import scan
 from spark_bridge.split.splits import LogExtent, RangeSplit, Selection
 from store.errors import CorruptRecord, SegmentRemoved
@@ -317,9 +317,8 @@ def test_only_segments_below_the_planned_end_come_from_side_files(made):
     for end in (offsets[5], offsets[5] + 7, offsets[-1] + 1, SEGMENT_BYTES - 1, SEGMENT_BYTES):
         split = RangeSplit(extent_of(made, end), 0, 0, 0, end, Selection())
         figures = reader.SideFigures()
-        columns = columns_of(["physicalOffset"])
-        asked = reader.Asked(columns, arrow_schema(columns), RowOptions(side_files=True))
-        batches = [batch for job in reader.split_jobs(split, asked, None, figures) for batch in job()]
+        asked = Asked.of(["physicalOffset"], RowOptions(side_files=True))
+        batches = [batch for job in reader.split_jobs(split, asked, figures) for batch in job()]
         plain = read(split, ["physicalOffset"], RowOptions())
         assert [row for batch in batches for row in batch.to_pylist()] == plain
         assert bool(figures.from_side_files) is (end == SEGMENT_BYTES)
@@ -380,6 +379,4 @@ def extent_of(store: SmallStore, end: int | None = None) -> LogExtent:
 
 
 def read(split: RangeSplit, names: list[str], rows: RowOptions = WITH_SIDE_FILES) -> list[dict[str, Any]]:
-    columns = columns_of(names)
-    batches = reader.read_split(split, columns, arrow_schema(columns), rows)
-    return [row for batch in batches for row in batch.to_pylist()]
+    return [row for batch in reader.read_split(split, Asked.of(names, rows)) for row in batch.to_pylist()]

@@ -18,7 +18,7 @@ import pytest
 
 from spark_bridge.columnar import comparison, rounds, side_file
 from spark_bridge.columnar.side_file import COLUMN_NAMES, SideFile, State
-from spark_bridge.records.columns import arrow_schema, columns_of
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.reader import read_split
 from spark_bridge.split.splits import LogExtent, RangeSplit, Selection
 from store.errors import ForeignFile
@@ -69,9 +69,8 @@ def rows_of_source(root: Path | str, base: int, segment_bytes: int) -> list[dict
     """What Spark's source gives of a segment, brokers' own topics among it."""
     end = base + segment_bytes
     extent = LogExtent(f"{root}/commitlog", segment_bytes, base, end, end)
-    columns = columns_of(SOURCE_NAMES)
     split = RangeSplit(extent, base, base, base, end, Selection())
-    return [row for batch in read_split(split, columns, arrow_schema(columns)) for row in batch.to_pylist()]
+    return [row for batch in read_split(split, Asked.of(SOURCE_NAMES)) for row in batch.to_pylist()]
 
 
 def rows_of_side_file(one: SideFile) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pytest
 from spark_bridge.options.read import InvalidOption
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.records import reader
-from spark_bridge.records.columns import COLUMNS, columns_of
+from spark_bridge.records.columns import COLUMNS, Asked
 from spark_bridge.records.spark_schema import schema_of
 from spark_bridge.split.splits import LogExtent, Selection, plan
 from store.errors import CorruptRecord
@@ -116,8 +116,8 @@ def test_a_batch_is_bounded_by_bytes_when_bodies_are_wanted_and_by_rows_otherwis
     monkeypatch.setattr(reader, "BATCH_ROWS_MAX", 20)
 
     def batch_rows(name: str, kind: pa.DataType) -> list[int]:
-        schema = pa.schema([(name, kind)])
-        return [len(batch) for split in splits for batch in reader.read_split(split, columns_of([name]), schema)]
+        asked = Asked.of([name], schema=pa.schema([(name, kind)]))
+        return [len(batch) for split in splits for batch in reader.read_split(split, asked)]
 
     by_bytes = batch_rows("body", pa.binary())
     assert sum(by_bytes) == 50

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_bridge.records.columns import COLUMNS, arrow_schema, record_batch
+from spark_bridge.records.columns import COLUMNS, Asked, arrow_schema
 from spark_bridge.records.records import Records, faults
 from spark_bridge.records.window import LogWindow
 from store.errors import CorruptRecord
@@ -15,7 +15,7 @@ from store.message.record import MAGIC_V1, MAGIC_V2, SYS_FLAG_AT, encode
 
 V4, V6 = Host("127.0.0.1", 10911), Host("2001:db8:0:0:0:0:0:1", 10912)
 SHAPES = [(V4, V4, MAGIC_V1), (V6, V4, MAGIC_V1), (V4, V6, MAGIC_V2), (V6, V6, MAGIC_V2), (V4, V4, MAGIC_V2)]
-SCHEMA = arrow_schema(COLUMNS)
+ASKED = Asked(COLUMNS, arrow_schema(COLUMNS))
 
 
 def window_of(records: list[bytes]) -> tuple[LogWindow, np.ndarray]:
@@ -47,7 +47,7 @@ def some_records(shapes: list[tuple[Host, Host, int]]) -> list[bytes]:
 
 
 def rows(records: Records) -> list[dict[str, object]]:
-    return record_batch(records, COLUMNS, SCHEMA).to_pylist()
+    return ASKED.batch_of(records).to_pylist()
 
 
 @pytest.mark.parametrize("shapes", [SHAPES[:1], SHAPES])

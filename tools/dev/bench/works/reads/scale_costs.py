@@ -13,16 +13,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import spark_bridge
 from ipc.descriptors import closing_fd
 from spark_bridge import java_home
 from spark_bridge.options.read import parse_options
-from spark_bridge.options.rows import DEFAULT_ROWS
 from spark_bridge.plan.planner import plan_read
-from spark_bridge.records.columns import columns_of
+from spark_bridge.records import columns
 from spark_bridge.records.reader import read_split
 from spark_bridge.records.spark_schema import schema_of
 from store.files import file_io
@@ -73,12 +71,11 @@ def _task_ms(directory: Path, repeat: int) -> float:
 
 def _rate(root: Path, names: list[str], repeat: int) -> float:
     """MB of the log a second, of all splits one after the other."""
-    columns, schema = columns_of(names, DEFAULT_ROWS), to_arrow_schema(schema_of(names), timezone="UTC")
-    assert isinstance(schema, pa.Schema)
+    asked = columns.Asked.of(names, schema=to_arrow_schema(schema_of(names), timezone="UTC"))
     splits = plan_read(parse_options({"path": str(root)}))
 
     def read() -> int:
-        return sum(batch.num_rows for split in splits for batch in read_split(split, columns, schema))
+        return sum(batch.num_rows for split in splits for batch in read_split(split, asked))
 
     return LOG_SEGMENTS * LOG_SEGMENT_BYTES / _seconds(read, repeat) / 1e6
 
