@@ -314,7 +314,7 @@ def _warm_columns(array: Bytes) -> None:
     starts, name = np.zeros(1, np.int64), np.frombuffer(b"name", np.uint8)
     values, pairs = (np.zeros((len(columns), 1), np.int64) for columns in (property_kernel.Value, property_kernel.Pair))
     ends, out = np.zeros(2, np.int32), np.zeros(2, np.uint8)
-    property_kernel.find_properties(array, starts, starts, name, np.array([0, len(name)]), values)
+    property_kernel.find_values(array, starts, starts, name, values)
     property_kernel.find_pairs(array, starts, starts, pairs, ends, np.zeros(property_kernel.TABLE_WORDS, np.int64))
     span_kernel.copy_spans(array, starts, starts, ends, out)
     span_kernel.number_spans(array, starts, starts, ends, starts.copy(), np.zeros(2, np.int64))

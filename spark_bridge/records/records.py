@@ -17,8 +17,7 @@ from spark_bridge.records.properties import properties_map
 from spark_bridge.records.spans import copied, encoded, text, viewed, writable
 from spark_bridge.records.window import LogWindow, Mask, Positions
 from store.message.measure_kernel import Fault
-from store.message.properties import KEYS, TAGS, UNIQ_KEY
-from store.message.property_kernel import Value, find_properties
+from store.message.property_kernel import Value, find_values
 from store.message.record import (
     BORN_TIMESTAMP_AT,
     BORN_V6,
@@ -47,8 +46,6 @@ FIELD_AT = {
     BORN_TIMESTAMP_AT: Head.BORN_MS,
 }
 
-FOUND_TOGETHER = (TAGS, KEYS, UNIQ_KEY)  # properties, ASCII: a read of one often reads the others, too
-
 Span = tuple[Positions, Positions]  # where a part of each record begins, and its length
 Rows = npt.NDArray[np.intp] | Mask | slice
 
@@ -66,7 +63,7 @@ class Records:
         self.window = window
         self.starts = starts
         self._heads, self._parts = heads, parts
-        self._values: dict[tuple[str, ...], Positions] = {}
+        self._values: dict[str, Positions] = {}
         self.bodies: dict[int, bytes | memoryview] = {}
         self.errors: dict[int, str] = {}
 
@@ -226,17 +223,14 @@ class Records:
 
     def _values_of(self, name: str) -> tuple[Positions, Positions, Mask | None]:
         """Where the values of a property lie, their lengths, and which are there; None: all."""
-        names = FOUND_TOGETHER if name in FOUND_TOGETHER else (name,)
-        values = self._values.get(names)
+        values = self._values.get(name)
         if values is None:
             at, length = self.properties_span
-            ends = np.cumsum([0, *map(len, names)])
-            values = self._values[names] = np.empty((len(Value) * len(names), len(self)), np.int64)
-            joined = np.frombuffer("".join(names).encode(), np.uint8)
-            find_properties(self.window.bytes, writable(at), writable(length), joined, ends, values)
-        first = len(Value) * names.index(name)
-        is_there = values[first + Value.BYTES] > 0
-        return values[first + Value.AT], values[first + Value.BYTES], None if is_there.all() else is_there
+            values = self._values[name] = np.empty((len(Value), len(self)), np.int64)
+            wanted = np.frombuffer(name.encode(), np.uint8)
+            find_values(self.window.bytes, writable(at), writable(length), wanted, values)
+        is_there = values[Value.BYTES] > 0
+        return values[Value.AT], values[Value.BYTES], None if is_there.all() else is_there
 
     @cached_property
     def body(self) -> pa.BinaryArray:

@@ -31,7 +31,6 @@ class Value(IntEnum):
     AT, BYTES = 0, 1
 
 
-VALUE_COLUMNS = len(Value)
 NO_BITS = 0
 
 
@@ -77,26 +76,11 @@ def find_value(array: Bytes, at: int, end: int, name: Bytes) -> tuple[int, int]:
 
 
 @kernel
-def find_properties(array: Bytes, starts: Words, lengths: Words, names: Bytes, name_ends: Words, values: Words) -> None:
-    """Write where the values of some properties lie in each string.
-
-    `names` are one behind the other, `name_ends` where they end, behind a 0; `values` has the rows of `Value` for each.
-    """
+def find_values(array: Bytes, starts: Words, lengths: Words, name: Bytes, values: Words) -> None:
+    """Write where the value of the property of that name lies in each string: the rows of `Value`."""
     for row in range(starts.size):
-        at, end = starts[row], starts[row] + lengths[row]
-        for column in range(0, values.shape[0], VALUE_COLUMNS):
-            values[column + Value.AT, row], values[column + Value.BYTES, row] = at, 0
-        ahead = Separators(at - EQUAL_BYTES, NO_BITS)
-        while at < end:
-            stop, ahead = _next_separator(array, at, end, ahead)
-            for number in range(name_ends.size - 1):
-                name_at = name_ends[number]
-                value = at + name_ends[number + 1] - name_at + 1
-                is_named = value < stop and array[value - 1] == NAME_SEPARATOR
-                if is_named and same_bytes(array, at, names, name_at, value - 1 - at):
-                    column = VALUE_COLUMNS * number
-                    values[column + Value.AT, row], values[column + Value.BYTES, row] = value, stop - value
-            at = stop + 1
+        first, behind = find_value(array, starts[row], starts[row] + lengths[row], name)
+        values[Value.AT, row], values[Value.BYTES, row] = first, behind - first
 
 
 @bare_kernel
