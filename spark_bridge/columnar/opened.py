@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from spark_bridge.columnar.conditions import Limits
 from spark_bridge.columnar.names import POSITION
-from spark_bridge.columnar.side_file import COLUMN_NAMES, SUM_HEX_DIGITS, SideFile, State, check, digest_of
+from spark_bridge.columnar.side_file import COLUMN_NAMES, SUM_HEX_DIGITS, SideFile, check_open, digest_of
 from spark_bridge.split.splits import LogExtent
 from store.errors import SegmentRemoved, SegmentSizeMismatch, StoreError
-from store.files import small_files
 from store.upkeep.side_files import data_path
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ class OpenSide:
     """One segment's side file; to be closed."""
 
     def __init__(self, side_file: SideFile, fd: int) -> None:
+        """`fd` is the Parquet file that was checked. Raises SideDamaged, or one of READ_ERRORS."""
         import pyarrow.parquet as pq  # reads without side files do without it
 
         assert side_file.manifest is not None
@@ -52,10 +52,6 @@ class OpenSide:
         status = os.fstat(fd)
         # ctime, which nobody can set: a copy that keeps its times may come to lie at the inode of one that was deleted
         self._identity = status.st_dev, status.st_ino, status.st_ctime_ns, status.st_size
-        if status.st_size != self._data.file_bytes:
-            raise SideDamaged(f"{self.path}: it has {status.st_size} bytes, {self._data.file_bytes} were written")
-        if digest_of(fd, status.st_size - self._data.footer_bytes, status.st_size) != self._data.footer_sha256:
-            raise SideDamaged(f"{self.path}: its footer is damaged")
         self._file = pq.ParquetFile(
             pa.OSFile(f"/proc/self/fd/{fd}"), read_dictionary=list(DICTIONARIES), page_checksum_verification=True
         )
@@ -74,11 +70,10 @@ class OpenSide:
         if not is_sealed(log, base_offset):
             return None
         try:
-            side_file = check(log.root, log.commitlog, base_offset, log.segment_bytes)
-            if side_file.state is not State.VALID:
-                return None
-            fd = small_files.open_plain(side_file.path)
+            side_file, fd = check_open(log.root, log.commitlog, base_offset, log.segment_bytes)
         except (SegmentRemoved, SegmentSizeMismatch, OSError):  # who reads the segment tells
+            return None
+        if fd is None:
             return None
         try:
             return cls(side_file, fd)

@@ -147,21 +147,31 @@ def check(root: Path | str, commitlog: Path | str, base_offset: int, segment_byt
     A valid one's columns are believed once `OpenSide.compare` has compared them. Whatever lies under the names
     is an answer; raises SegmentRemoved, SegmentSizeMismatch and OSError for the segment itself.
     """
+    side_file, fd = check_open(root, commitlog, base_offset, segment_bytes)
+    if fd is not None:
+        os.close(fd)
+    return side_file
+
+
+def check_open(
+    root: Path | str, commitlog: Path | str, base_offset: int, segment_bytes: int
+) -> tuple[SideFile, int | None]:
+    """Check like `check`, and return the Parquet file of a valid one, too: open, to be closed by the caller."""
     path = data_path(root, base_offset)
     try:
         refuse_foreign(folder_of(root))
         manifest = read_manifest(root, base_offset)
     except (ValueError, StoreError, OSError) as error:
-        return SideFile(State.DAMAGED, str(error), path, None)
+        return SideFile(State.DAMAGED, str(error), path, None), None
     if manifest is None:
-        return SideFile(State.MISSING, "it was not made yet", path, None)
+        return SideFile(State.MISSING, "it was not made yet", path, None), None
     stale = _staleness(manifest, Path(commitlog), base_offset, segment_bytes)
     if stale:
-        return SideFile(State.STALE, stale, path, manifest)
+        return SideFile(State.STALE, stale, path, manifest), None
     if manifest.data is None:
-        return SideFile(State.REFUSED, manifest.why_not, path, manifest)
-    damage = _footer_damage(path, manifest.data)
-    return SideFile(State.DAMAGED if damage else State.VALID, damage, path, manifest)
+        return SideFile(State.REFUSED, manifest.why_not, path, manifest), None
+    fd, damage = _opened(path, manifest.data)
+    return SideFile(State.DAMAGED if damage else State.VALID, damage, path, manifest), fd
 
 
 def read_manifest(root: Path | str, base_offset: int) -> Manifest | None:
@@ -206,23 +216,27 @@ def _staleness(manifest: Manifest, commitlog: Path, base_offset: int, segment_by
     return ""
 
 
-def _footer_damage(path: Path, data: DataFile) -> str:
+def _opened(path: Path, data: DataFile) -> tuple[int | None, str]:
+    """The Parquet file, open, and an empty text; or None, and why it is not what was written."""
+    fd: int | None = None
     try:
         fd = small_files.open_plain(path)
+        damage = _footer_damage(fd, data)
     except OSError as error:
-        return f"it cannot be read ({error.strerror})"
-    try:
-        length = os.fstat(fd).st_size
-        if length != data.file_bytes:
-            return f"it has {length} bytes, {data.file_bytes} were written"
-        if os.pread(fd, MAGIC_BYTES, 0) != MAGIC:
-            return "it does not begin as a Parquet file"
-        if digest_of(fd, data.file_bytes - data.footer_bytes, data.file_bytes) != data.footer_sha256:
-            return "its footer has other bytes than were written"
-    except OSError as error:
-        return f"it cannot be read ({error.strerror})"
-    finally:
+        damage = f"it cannot be read ({error.strerror})"
+    if damage and fd is not None:
         os.close(fd)
+    return None if damage else fd, damage
+
+
+def _footer_damage(fd: int, data: DataFile) -> str:
+    length = os.fstat(fd).st_size
+    if length != data.file_bytes:
+        return f"it has {length} bytes, {data.file_bytes} were written"
+    if os.pread(fd, MAGIC_BYTES, 0) != MAGIC:
+        return "it does not begin as a Parquet file"
+    if digest_of(fd, data.file_bytes - data.footer_bytes, data.file_bytes) != data.footer_sha256:
+        return "its footer has other bytes than were written"
     return ""
 
 
