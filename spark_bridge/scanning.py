@@ -42,6 +42,7 @@ def scan(
     columns: Sequence[str] | None = None,
     where: list[tuple[str, str, Any]] | tuple[str, str, Any] | None = None,
     zero_copy: bool = False,
+    dictionaries: bool = False,
     figures: dict[str, int] | None = None,
     threads: int = 1,
     **options: Any,
@@ -53,7 +54,9 @@ def scan(
     and broker, and comparisons of offsets and times, leave out what need not be read; the rest is asked of each record
     before its body is touched.
     With `zero_copy` bodies are binary views into the mapped segments (compressed ones of their own), which stay mapped
-    as long as a batch lives. `options` are those of a batch read by Spark, with its names (USAGE.md).
+    as long as a batch lives. With `dictionaries` topic, tags, bornHost, storeHost and brokerName, whose texts repeat,
+    are dictionary<values=string, indices=int32>; each batch has dictionaries of its own. `options` are those of a batch
+    read by Spark, with its names (USAGE.md).
     With `threads` that number of threads makes batches ahead, a few each; their order stays. Of a server that number of
     tickets is read at a time.
     Segments that have a valid side file (`slipstream log sidecar`) give what its columns say from there, the same rows
@@ -73,11 +76,14 @@ def scan(
     if row_filter is not None:
         given |= _narrowed(row_filter, given)
     read = _options(store, given)
-    if read.flights is not None:
-        return _remote(read, columns, zero_copy, row_filter, threads)
     wanted = _columns(columns, read, zero_copy)
+    if dictionaries:
+        wanted = [column.encoded for column in wanted]
     asked = Asked(wanted, arrow_schema(wanted), read.rows, row_filter)
-    batches = _batches(plan_read(read), asked, {} if figures is None else figures, threads)
+    if read.flights is not None:
+        batches = _remote(read, asked, threads)
+    else:
+        batches = _batches(plan_read(read), asked, {} if figures is None else figures, threads)
     return pa.RecordBatchReader.from_batches(asked.schema, batches)
 
 
@@ -104,6 +110,8 @@ def _options(store: Store, given: Mapping[str, str]) -> ReadOptions:
 def _columns(names: Sequence[str] | None, read: ReadOptions, zero_copy: bool) -> list[Column]:
     if names is not None and read.columns is not None:
         raise InvalidOption("columns: name them once")
+    if zero_copy and read.flights is not None:
+        raise InvalidOption("zero_copy: what comes from another host is a copy; leave it out")
     names = read.columns if names is None else names
     named = columns_of(None if names is None else canonical(names), read.rows)
     return [_in_place(column) if zero_copy and column.kind == pa.binary() else column for column in named]
@@ -116,19 +124,15 @@ def _in_place(column: Column) -> Column:
     return column._replace(kind=pa.binary_view(), build=lambda records: records.body_view)
 
 
-def _remote(
-    read: ReadOptions, columns: Sequence[str] | None, zero_copy: bool, row_filter: RowFilter | None, threads: int
-) -> pa.RecordBatchReader:
+def _remote(read: ReadOptions, asked: Asked, threads: int) -> Iterator[pa.RecordBatch]:
     """The same through the Flight servers that the paths name, or in place where `replicaPath` is a replica."""
     from spark_bridge.flight.remote.anywhere import plan_anywhere, read_anywhere  # gRPC is for those who need it
 
     assert read.flights is not None
-    if zero_copy:
-        raise InvalidOption("zero_copy: what comes from another host is a copy; leave it out")
-    schema = arrow_schema(_columns(columns, read, zero_copy=False))
-    splits = plan_anywhere(read.flights, schema.names, read.rows, where=row_filter.plain() if row_filter else ())
-    jobs = [partial(read_anywhere, split, schema) for split in splits]
-    return pa.RecordBatchReader.from_batches(schema, in_order(jobs, min(threads, len(jobs))))
+    where = asked.row_filter.plain() if asked.row_filter else ()
+    splits = plan_anywhere(read.flights, asked.schema.names, read.rows, where=where)
+    jobs = [partial(read_anywhere, split, asked.schema) for split in splits]
+    return in_order(jobs, min(threads, len(jobs)))
 
 
 def _batches(splits: Sequence[Split], asked: Asked, figures: dict[str, int], threads: int) -> Iterator[pa.RecordBatch]:

@@ -87,7 +87,7 @@ ARGUMENTS_MAX = 8  # words that belong together are one NamedTuple
 MANY_ARGUMENTS = set(
     "cat.cat commands.updateTopic consume.consume export.export find.find flight.serve init.init lake.load"
     " namesrv.serve send.send"
-    " producer.send producer.send_async producer.send_half registration.register tables.lake"
+    " producer.send producer.send_async producer.send_half registration.register scanning.scan tables.lake"
     " record.encode".split()
 )
 EQUAL_LINES_MAX, LINE_LENGTH = 6, 110

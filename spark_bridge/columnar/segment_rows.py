@@ -31,9 +31,8 @@ _BY_NAME = {column.name: column for column in (*COLUMNS, SIZE)}
 SIDE_COLUMNS = tuple(_BY_NAME[name] for name in COLUMN_NAMES)
 SCHEMA = arrow_schema(SIDE_COLUMNS)
 # Texts that repeat are dictionaries from the beginning: Parquet takes them as they are.
-ENCODED_SCHEMA = arrow_schema([
-    one if one.encode is None else one._replace(kind=pa.dictionary(pa.int32(), one.kind)) for one in SIDE_COLUMNS
-])  # fmt: skip
+ENCODED = [column.encoded for column in SIDE_COLUMNS]
+ENCODED_SCHEMA = arrow_schema(ENCODED)
 STEP_ROWS = 1 << 14
 _INNER = int(SysFlag.INNER_BATCH)
 
@@ -64,7 +63,7 @@ class SegmentRows:
         if (flags & _INNER).any():
             at = int(self._window.offsets(records.starts[np.flatnonzero(flags & _INNER)[:1]])[0])
             raise Unfit(f"the record at offset {at} is an inner batch")
-        arrays = [(column.encode or column.build)(records) for column in SIDE_COLUMNS]
+        arrays = [column.build(records) for column in ENCODED]
         batch = pa.RecordBatch.from_arrays(arrays, schema=ENCODED_SCHEMA)
         self._count(records, batch)
         return batch

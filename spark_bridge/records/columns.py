@@ -74,6 +74,10 @@ def _headers(records: Records) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(ends, mask=empty), items)
 
 
+def _broker_name(records: Records) -> pa.StringArray:
+    return repeated(records.window.broker_name or None, len(records))
+
+
 def _errors(records: Records) -> pa.StringArray:
     if not records.errors:
         return pa.nulls(len(records), pa.string())
@@ -91,6 +95,13 @@ class Column(NamedTuple):
     build: Callable[[Records], Any]
     heavy: bool = False
     encode: Callable[[Records], pa.DictionaryArray] | None = None
+
+    @property
+    def encoded(self) -> Column:
+        """The column as dictionaries, one a batch, where its texts repeat; else as it is."""
+        if self.encode is None:
+            return self
+        return self._replace(kind=pa.dictionary(pa.int32(), self.kind), build=self.encode)
 
     @property
     def reads_body(self) -> bool:
@@ -136,7 +147,7 @@ COLUMNS = (
     Column("storeHost", STRING, lambda records: spelled_out(_store_host(records)), encode=_store_host),
     Column("reconsumeTimes", INT, lambda r: numbers(r.int32_at(RECONSUME_TIMES_AT, r.hosts_shift), INT)),
     Column("bodyLength", INT, lambda records: numbers(records.body_length, INT)),
-    Column("brokerName", STRING, lambda records: repeated(records.window.broker_name or None, len(records))),
+    Column("brokerName", STRING, _broker_name, encode=lambda records: _broker_name(records).dictionary_encode()),
 )
 KAFKA_COLUMNS = (
     Column("key", BINARY, lambda records: records.property_value(KEYS).cast(pa.binary())),

@@ -8,6 +8,7 @@ import operator
 import subprocess
 import sys
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
@@ -164,6 +165,44 @@ def test_bodies_in_place_lie_in_the_segments_and_outlive_the_readers_cache(made,
     low, size = mapped[0].__array_interface__["data"][0], mapped[0].nbytes
     addresses = [b.address for batch in batches for b in batch.column("body").buffers()[2:] if b is not None]
     assert any(low <= address < low + size for address in addresses), "a batch points into the mapped segment"
+
+
+def test_dictionaries_hold_the_same_texts(made):
+    for columns in (None, ["tags"], ["topic", "bornHost", "storeHost", "brokerName", "msgId"]):
+        plain, encoded = (scan(made.root, columns=columns, dictionaries=asked).read_all() for asked in (False, True))
+        assert encoded.cast(plain.schema).equals(plain)
+        repeated = {field.name for field in encoded.schema if field.type == pa.dictionary(pa.int32(), pa.string())}
+        others = {field.name for field in encoded.schema if field.type == plain.schema.field(field.name).type}
+        assert repeated == set(plain.column_names) & {"topic", "tags", "bornHost", "storeHost", "brokerName"}
+        assert others == set(plain.column_names) - repeated
+    where = ("tags", "in", ["a", "b"])
+    kept = scan(made.root, columns=["tags", "topic"], where=where, dictionaries=True, threads=2).read_all()
+    assert set(kept.column("tags").to_pylist()) == {"a", "b"}
+    kafka = scan(made.root, schema="kafka", dictionaries=True).read_all()
+    assert kafka.schema.field("topic").type == pa.dictionary(pa.int32(), pa.string())
+
+
+def test_pandas_polars_and_duckdb_read_dictionaries(made, rows):
+    """Each topic is in several batches, whose dictionaries differ."""
+    import duckdb
+    import polars as pl
+
+    def encoded() -> pa.RecordBatchReader:
+        return scan(made.root, columns=["topic", "tags"], dictionaries=True, splitBytes=4096)
+
+    assert len({tuple(batch.column(0).dictionary.to_pylist()) for batch in encoded()}) > 1
+    counted = Counter((row["topic"], row["tags"]) for row in rows)
+    frame = encoded().read_all().to_pandas()
+    assert [str(kind) for kind in frame.dtypes] == ["category", "category"]
+    assert Counter((topic, None if tags != tags else tags) for topic, tags in frame.itertuples(index=False)) == counted
+    categories: Any = pl.from_arrow(encoded().read_all())
+    assert all(kind == pl.Categorical for kind in categories.dtypes)
+    grouped = categories.group_by("topic", "tags").agg(pl.len())
+    assert {(topic, tags): count for topic, tags, count in grouped.rows()} == counted
+    log, ask = encoded(), cast(Any, duckdb.sql)
+    found = ask("SELECT topic, tags, count(*) FROM log GROUP BY ALL").fetchall()  # a local variable is a table to it
+    del log
+    assert {(topic, tags): count for topic, tags, count in found} == counted
 
 
 def test_what_cannot_be_asked_is_refused_in_one_line(made):

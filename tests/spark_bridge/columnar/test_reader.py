@@ -90,6 +90,12 @@ def in_three_or_more(figures: dict[str, int]) -> bool:
     return figures["fromSideFiles"] >= 3
 
 
+def test_dictionaries_hold_the_same_texts(root):
+    plain, encoded = (scan(root, dictionaries=asked).read_all() for asked in (False, True))
+    assert encoded.schema.field("bornHost").type == pa.dictionary(pa.int32(), pa.string())
+    assert encoded.cast(plain.schema).equals(plain)
+
+
 def test_every_column_is_the_same_alone_and_with_the_others(root):
     rows, figures = either_way(root)
     assert rows.num_rows > 200

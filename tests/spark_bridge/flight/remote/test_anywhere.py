@@ -191,6 +191,10 @@ def test_a_scan_without_spark_goes_through_a_server_too(store, tmp_path):
                 found = scan(server.location, columns=NAMES, where=filters, flightToken=TOKEN, **more).read_all()
                 assert found.schema == expected.schema
                 assert found.sort_by("physicalOffset") == expected.sort_by("physicalOffset")
+        expected = scan(store.root, columns=NAMES, dictionaries=True).read_all()
+        found = scan(server.location, columns=NAMES, flightToken=TOKEN, dictionaries=True).read_all()
+        assert found.schema == expected.schema != scan(store.root, columns=NAMES).schema
+        assert found.sort_by("physicalOffset").to_pylist() == expected.sort_by("physicalOffset").to_pylist()
         with pytest.raises(InvalidOption, match="leave it out"):
             scan(server.location, zero_copy=True)
 
