@@ -110,6 +110,7 @@ class _Family(NamedTuple):
     """The layout for one combination of host families."""
 
     fixed: struct.Struct
+    store_timestamp_at: int
     body_length_at: int
     body_at: int
     dtype: np.dtype[Any]
@@ -121,7 +122,7 @@ def _family(sys_flag: int) -> _Family:
     hosts = {"born_host": "20s" if sys_flag & BORN_V6 else "8s", "store_host": "20s" if sys_flag & STORE_V6 else "8s"}
     fixed = struct.Struct(">" + "".join(hosts.get(field.name) or codes[field.code] for field in FIXED_FIELDS))
     assert fixed.size == dtype.itemsize
-    return _Family(fixed, _at(dtype, "body_length"), fixed.size, dtype)
+    return _Family(fixed, _at(dtype, "store_timestamp_ms"), _at(dtype, "body_length"), fixed.size, dtype)
 
 
 def _at(dtype: np.dtype[Any], name: str) -> int:
@@ -147,7 +148,13 @@ _INT32, _INT16, _UINT16, _UINT8 = (struct.Struct(code) for code in (">i", ">h", 
 
 def store_timestamp_at(sys_flag: int) -> int:
     """Return where the store timestamp lies in a record with these host families."""
-    return _at(FAMILIES[sys_flag & HOST_MASK].dtype, "store_timestamp_ms")
+    return FAMILIES[sys_flag & HOST_MASK].store_timestamp_at
+
+
+def identity_at(view: memoryview | bytes, position: int) -> tuple[int, int]:
+    """What the record at `position` says of its physical offset, and its system flag."""
+    physical_offset, sys_flag = _IDENTITY.unpack_from(view, position + PHYSICAL_OFFSET_AT)
+    return physical_offset, sys_flag
 
 
 def store_host_at(sys_flag: int) -> int:
@@ -163,10 +170,10 @@ def shape_at(view: memoryview | bytes, position: int) -> tuple[int, int]:
 
 def store_timestamp_of(view: memoryview | bytes, position: int) -> int | None:
     """The store time of the message at `position`, None when none begins there. Asks for no more than its magic."""
-    if len(view) - position < FAMILIES[HOST_MASK].body_at or shape_at(view, position)[1] not in (MAGIC_V1, MAGIC_V2):
+    if len(view) - position < FIXED_BYTES or shape_at(view, position)[1] not in (MAGIC_V1, MAGIC_V2):
         return None
-    (sys_flag,) = _INT32.unpack_from(view, position + SYS_FLAG_AT)
-    return int(_INT64.unpack_from(view, position + store_timestamp_at(sys_flag))[0])
+    at = position + store_timestamp_at(identity_at(view, position)[1])
+    return int(_INT64.unpack_from(view, at)[0]) if at + _INT64.size <= len(view) else None
 
 
 def body_length_at(sys_flag: int) -> int:

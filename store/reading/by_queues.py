@@ -102,6 +102,14 @@ def is_listed(directory: StoreDirectory, message: Message) -> bool:
 
 def messages_listed(reader: LogReader, queues: Listed, start: int) -> Iterator[Message]:
     """Their messages in [start, queues.end), in log order. Raises CorruptRecord, SegmentRemoved."""
+    for record in records_listed(reader, queues, start):
+        message = decode(record, check_body_crc=False)
+        if message.topic in queues.topics:  # not one that another topic's queue lists, too
+            yield message
+
+
+def records_listed(reader: LogReader, queues: Listed, start: int) -> Iterator[bytes]:
+    """The records that they list there, in log order: some may be of other topics. Raises the same."""
     places = heapq.merge(*(_places(queue, start, queues.end) for queue in queues.queues))
     files, segment = reader.files, None
     assert files is not None
@@ -112,9 +120,7 @@ def messages_listed(reader: LogReader, queues: Listed, start: int) -> Iterator[M
                 if segment is not None:
                     segment.close()
                 segment = files.open(base)
-            message = _message(segment, offset, queues.end, directory)
-            if message.topic in queues.topics:  # not one that another topic's queue lists, too
-                yield message
+            yield _record(segment, offset, queues.end, directory)
     finally:
         if segment is not None:
             segment.close()
@@ -131,9 +137,9 @@ def _places(queue: ConsumeQueue, start: int, end: int) -> Iterator[tuple[int, st
         number += CHUNK_ENTRIES
 
 
-def _message(segment: Segment, offset: int, end: int, directory: str) -> Message:
+def _record(segment: Segment, offset: int, end: int, directory: str) -> bytes:
     position, limit = offset - segment.base_offset, min(end - segment.base_offset, segment.size_bytes)
     inspection = inspect(segment.view, position, offset, check_body_crc=False, limit=limit)
     if inspection.kind is not Kind.MESSAGE:
         raise CorruptRecord(directory, offset, "no message begins there, although a queue entry points there", ADVICE)
-    return decode(bytes(segment.view[position : position + inspection.size]), check_body_crc=False)
+    return bytes(segment.view[position : position + inspection.size])

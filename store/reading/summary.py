@@ -35,7 +35,12 @@ class TopicSummary:
 
 
 def messages(reader: LogReader, start: int | None = None, end: int | None = None) -> Iterator[Message]:
-    """The messages of the log from `start` (a record's first byte) to `end`, by default all.
+    """The messages of the log from `start` (a record's first byte) to `end`, by default all. Raises as `records`."""
+    return (decode(record, check_body_crc=False) for record in records(reader, start, end))
+
+
+def records(reader: LogReader, start: int | None = None, end: int | None = None) -> Iterator[memoryview]:
+    """The same as records, each a view of its mapped segment.
 
     Raises CorruptRecord where the log is damaged before its end, OffsetOutOfRange.
     """
@@ -45,7 +50,7 @@ def messages(reader: LogReader, start: int | None = None, end: int | None = None
         return
     for offset, record, inspection in walk(reader.files, start, end):
         if inspection.kind is Kind.MESSAGE:
-            yield decode(record, check_body_crc=False)
+            yield record
         elif inspection.kind in (Kind.CORRUPT, Kind.END_OF_LOG):
             path = str(reader.files.path_of(reader.files.base_of(offset)))
             raise CorruptRecord(path, offset, inspection.reason or "zeros in the middle of the log")

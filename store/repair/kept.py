@@ -15,7 +15,7 @@ from store.files import file_io, mapped_files
 from store.files.own_files import CHUNK_BYTES
 from store.files.segment import NAME_DIGITS
 from store.files.segment_files import SegmentFiles
-from store.message.record import BLANK_BYTES, MAGIC_AT, Kind, Message, decode, inspect
+from store.message.record import BLANK_BYTES, MAGIC_AT, Kind, inspect
 from store.names import KEPT_CUT
 
 FREE_BYTES = 16 << 20  # what a file system keeps beside the file: names, block maps, the cut's own journal
@@ -115,15 +115,15 @@ def _same(root: Path, files: SegmentFiles, offset: int, end: int, parts: list[tu
     return None
 
 
-def messages(path: Path) -> Iterator[Message]:
-    """The whole messages in such a file, in order. Raises NotAStore for a file that begins with none."""
+def records(path: Path) -> Iterator[memoryview]:
+    """The whole records in such a file, in order. Raises NotAStore for a file that begins with none."""
     if path.stat().st_size < SIZE_BYTES + MAGIC_BYTES:
         raise NotAStore(str(path), "it holds no record")
     view, position = mapped_files.map_array(path).data, 0
     while len(view) - position >= BLANK_BYTES:
         inspection = inspect(view, position, None, check_body_crc=True)
         if inspection.kind is Kind.MESSAGE:
-            yield decode(view, position, check_body_crc=False)
+            yield view[position : position + inspection.size]
             position += inspection.size
         elif inspection.kind is Kind.BLANK and (size := _blank_bytes(view, position)) > 0:
             position += size

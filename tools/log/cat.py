@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
@@ -20,14 +20,17 @@ import click
 
 from ipc.clock import wall_ms
 from store.errors import OffsetOutOfRange, SegmentRemoved, StoreError
-from store.message.record import Message
-from store.reading.by_queues import listed, messages_listed
+from store.message.record import Message, SysFlag, decode, identity_at, store_timestamp_of
+from store.reading import summary
+from store.reading.by_queues import listed, records_listed
 from store.reading.by_time import CLOCK_STEP_MS, first_since
 from store.reading.extent import Running, require_running
 from store.reading.log_reader import LogReader, open_log
-from store.reading.summary import messages
 from store.repair import kept
 from tools.common.message_text import as_json, as_line, body_shown, inner_messages
+from tools.log.literals import in_records, literals_of
+
+_COMPRESSED = int(SysFlag.COMPRESSED)
 
 # Whether a regular expression matches in a message, in bounded time: some expressions take for ever at some texts.
 #
@@ -56,8 +59,16 @@ class Grep:
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern
+        literals = literals_of(pattern.pattern)
+        self._needed = in_records(literals) if literals else None
         self._searching: int | None = None  # at the message of that offset
         self._seen: int | None = None  # at the timer's last look
+
+    def may_match(self, record: memoryview | bytes) -> bool:
+        """False for a record whose bytes lack what a match has. A compressed body may have it, once it is inflated."""
+        if self._needed is None or self._needed.search(record):
+            return True
+        return bool(identity_at(record, 0)[1] & _COMPRESSED)
 
     def matches(self, message: Message) -> bool:
         """Whether it matches in the body as shown, or in a property as NAME=value. Raises PatternTooSlow."""
@@ -104,16 +115,20 @@ class Wanted(NamedTuple):
     until_ms: int | None
     grep: Grep | None
 
-    def of(self, records: Iterator[Message]) -> Iterator[Message]:
+    def of(self, records: Iterable[memoryview | bytes]) -> Iterator[Message]:
         """Yield the messages that pass, in log order; end after the time that is asked for."""
-        for message in records:
-            stored_ms = message.store_timestamp_ms
+        is_timed = self.since_ms is not None or self.until_ms is not None
+        for record in records:
+            stored_ms = (store_timestamp_of(record, 0) or 0) if is_timed else 0
             if self.until_ms is not None and stored_ms >= self.until_ms:
                 if stored_ms >= self.until_ms + CLOCK_STEP_MS:
                     return
                 continue
-            if message.physical_offset < (self.start or 0) or stored_ms < (self.since_ms or 0):
+            if stored_ms < (self.since_ms or 0) or (self.start and identity_at(record, 0)[0] < self.start):
                 continue
+            if self.grep is not None and not self.grep.may_match(record):
+                continue
+            message = decode(record, check_body_crc=False)
             if self.topics and message.topic not in self.topics:
                 continue
             if self.grep is None or self.grep.matches(message):
@@ -134,7 +149,7 @@ def cat(
 ) -> int:
     """Print the messages of STORE in log order."""
     wanted = Wanted(topics, start, since, until, Grep(grep) if grep is not None else None)
-    records = kept.messages(store) if store.is_file() else _of_store(store, wanted, scan, follow)
+    records = kept.records(store) if store.is_file() else _of_store(store, wanted, scan, follow)
     show = as_json if as_objects else as_line
     with wanted.grep.bounded() if wanted.grep else nullcontext():
         has_any = False
@@ -146,7 +161,7 @@ def cat(
     return 0
 
 
-def _of_store(store: Path, wanted: Wanted, scan: bool, follow: bool) -> Iterator[Message]:
+def _of_store(store: Path, wanted: Wanted, scan: bool, follow: bool) -> Iterator[memoryview | bytes]:
     """Return what to choose from: nothing before the offset and time asked for.
 
     And of other topics as little as may be.
@@ -161,19 +176,21 @@ def _of_store(store: Path, wanted: Wanted, scan: bool, follow: bool) -> Iterator
 
 def _records(
     store: Path, reader: LogReader, offset: int, wanted: Wanted, scan: bool, broker: Running | None
-) -> Iterator[Message]:
+) -> Iterator[memoryview | bytes]:
     queues = listed(store, reader, wanted.topics) if wanted.topics and not scan else None
     if queues is not None and queues.end > offset:
-        yield from messages_listed(reader, queues, offset)
+        yield from records_listed(reader, queues, offset)
         offset = queues.end
     if broker is None:
-        yield from messages(reader, offset)
+        yield from summary.records(reader, offset)
     else:
         yield from _following(store, reader, offset, broker, wanted.until_ms)
 
 
-def _following(store: Path, reader: LogReader, offset: int, broker: Running, until_ms: int | None) -> Iterator[Message]:
-    """The messages from `offset` on, as long as that broker runs or until that time, then what it left."""
+def _following(
+    store: Path, reader: LogReader, offset: int, broker: Running, until_ms: int | None
+) -> Iterator[memoryview]:
+    """The records from `offset` on, as long as that broker runs or until that time, then what it left."""
     counters, seen = broker.counters(), -1
     begin, end = counters.cursor("min_physical_offset"), counters.cursor("max_physical_offset")
     try:
@@ -185,9 +202,9 @@ def _following(store: Path, reader: LogReader, offset: int, broker: Running, unt
                 offset = begin.read()
             if (now := end.read()) != seen:
                 reader = reader if reader.files is not None else open_log(store)
-                for message in _unexpired(reader, offset, now):
-                    yield message
-                    offset = message.physical_offset + message.size
+                for record in _unexpired(reader, offset, now):
+                    yield record
+                    offset = identity_at(record, 0)[0] + len(record)
                 seen = now if begin.read() <= offset else -1
                 sys.stdout.flush()
             elif is_over or has_ended:
@@ -200,9 +217,9 @@ def _following(store: Path, reader: LogReader, offset: int, broker: Running, unt
         counters.close()
 
 
-def _unexpired(reader: LogReader, offset: int, end: int) -> Iterator[Message]:
-    """The messages of that range, up to one that goes meanwhile: the log's beginning says so at the next look."""
+def _unexpired(reader: LogReader, offset: int, end: int) -> Iterator[memoryview]:
+    """The records of that range, up to one that goes meanwhile: the log's beginning says so at the next look."""
     try:
-        yield from messages(reader, offset, end)
+        yield from summary.records(reader, offset, end)
     except (OffsetOutOfRange, SegmentRemoved):
         click.echo("the log expired during the read; continuing at its present beginning", err=True)

@@ -24,10 +24,10 @@ import click
 from store.errors import MalformedData
 from store.files import file_io
 from store.message.compression import body_of
-from store.message.record import Message
+from store.message.record import Message, identity_at
 from store.reading.by_time import first_since
 from store.reading.log_reader import LogReader, open_log
-from store.reading.summary import messages
+from store.reading.summary import records
 from tools.common.exit_codes import ExitCode
 from tools.common.how_many import how_many
 from tools.common.message_text import BODY_BYTES_MAX
@@ -81,14 +81,15 @@ def export(
     return ExitCode.FOUND if problems else 0
 
 
-def _read(reader: LogReader, first: int, end: int | None, update: Update) -> Iterator[Message]:
+def _read(reader: LogReader, first: int, end: int | None, update: Update) -> Iterator[memoryview]:
     total = (reader.max_offset if end is None else min(end, reader.max_offset)) - first
-    for number, message in enumerate(messages(reader, first)):
-        if end is not None and message.physical_offset >= end:
+    for number, record in enumerate(records(reader, first)):
+        offset, _ = identity_at(record, 0)
+        if end is not None and offset >= end:
             return
         if not number % BATCH_ROWS:
-            update(message.physical_offset - first, total)
-        yield message
+            update(offset - first, total)
+        yield record
 
 
 def _row(message: Message, names: list[str], raw_bodies: bool, problems: list[str]) -> Iterator[Any]:

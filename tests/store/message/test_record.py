@@ -30,9 +30,11 @@ from store.message.record import (
     decode,
     encode,
     fixed_dtype,
+    identity_at,
     inspect,
     store_host_at,
     store_timestamp_at,
+    store_timestamp_of,
 )
 
 V4, V6 = Host("127.0.0.1", 10911), Host("2001:db8:0:0:0:0:0:1", 10912)
@@ -241,3 +243,14 @@ def test_a_mutated_record_is_a_message_or_refused(data: st.DataObject) -> None:
 def test_sys_flag_bits_are_rocketmq_s() -> None:
     assert SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZSTD == 0x201
     assert (SysFlag.TRANSACTION_COMMIT, SysFlag.STORE_HOST_V6, SysFlag.INNER_BATCH) == (8, 32, 128)
+
+
+@pytest.mark.parametrize("born", [V4, V6])
+def test_a_record_alone_says_its_place_and_store_time_however_short_it_is(born: Host) -> None:
+    record = encode(
+        topic="t", body=b"", physical_offset=5, sys_flag=SysFlag.COMPRESSED, born_host=born, store_timestamp_ms=7
+    )
+    offset, sys_flag = identity_at(record, 0)
+    assert (offset, sys_flag & SysFlag.COMPRESSED, store_timestamp_of(record, 0)) == (5, 1, 7)
+    for end in range(len(record)):
+        assert store_timestamp_of(record[:end], 0) in (None, 7)

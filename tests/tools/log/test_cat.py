@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,16 +17,22 @@ import pytest
 from engine.producer import Producer
 from ipc import waiting
 from ipc.counters import Counters
+from store.message.delay import SCHEDULE_TOPIC
+from store.message.record import SysFlag, decode, identity_at
+from store.message.topics import HALF_TOPIC, OP_TOPIC
 from store.reading import by_queues
 from store.reading.extent import Running
 from store.reading.log_reader import open_log
 from tests.harness import command_line
+from tests.harness.batches import batch_body
 from tests.harness.command_line import Ran
 from tests.harness.dispatched import dispatch_all
 from tests.harness.logs import FIRST_STORE_MS, SmallLog
+from tests.store.message.test_compression import KINDS
 from tools.common.local_broker import LocalBroker
 from tools.common.moments import time_text
-from tools.log.cat import _following
+from tools.log import cat as cat_module
+from tools.log.cat import Grep, _following
 
 TIMEOUT_SECONDS = 600
 HOUR_MS = 3_600_000
@@ -76,8 +83,8 @@ def test_several_topics_by_their_queues(hours: SmallLog, monkeypatch: pytest.Mon
     both = ("--topic", "topic0", "--topic", "topic2")
     scanned = cat("--json", "--scan", *both, hours.root)
     read: list[str] = []
-    real = by_queues._message
-    monkeypatch.setattr(by_queues, "_message", lambda *given: read.append(given[3]) or real(*given))
+    real = by_queues._record
+    monkeypatch.setattr(by_queues, "_record", lambda *given: read.append(given[3]) or real(*given))
     assert cat("--json", *both, hours.root) == scanned
     assert len(read) == len(bodies(scanned)) == 40
     assert len(bodies(cat("--json", *both, "--topic", "topic1", hours.root))) == 60
@@ -130,6 +137,52 @@ def test_an_expression(hours: SmallLog) -> None:
     assert bodies(cat("--json", "--grep", "^KEYS=key-7$", hours.root)) == ["body 7"]
     assert len(bodies(cat("--json", "--grep", "^TAGS=t1$", "--topic", "topic1", hours.root))) == 10
     assert bodies(cat("--json", "--grep", "nothing of the kind", hours.root)) == []
+
+
+EXPRESSIONS = (
+    "needle", "^needle$", "need.e", "needle|nothing", "TAGS=needle", "^KEYS=needle=2$", "=2", "n{1}eedle", "le {10}",
+    "[n]eedle", "(needle|hay)-1", r"hay\x2d1", "(?i)NEEDLE", "\x01", "é", "\ufffd", "TRAN_MSG=true", "DELAY=", "$",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> SmallLog:
+    """Bodies as they are, compressed, damaged, in inner batches; delayed messages, prepared and committed ones."""
+    made = SmallLog(tmp_path_factory.mktemp("hidden"), 1 << 16)
+    texts = [b"needle", b"hay-1", b"a needle-1 in it", b"NEEDLE", "é".encode(), b"\xff\xfe", b"a\x01b", b"=2" * 9, b""]
+    committed, prepared = int(SysFlag.TRANSACTION_COMMIT), int(SysFlag.TRANSACTION_PREPARED)
+    for text in texts:
+        made.append(body=text)
+        made.append(body=text, properties={"TAGS": "needle", "KEYS": "needle=2"})
+        for flag, compressed in KINDS.items():
+            made.append(body=compressed(text * 20), sys_flag=flag)
+        made.append(body=zlib.compress(text)[:-2], sys_flag=1)
+        batch = batch_body(
+            (0, body, properties) for body in (text, b"hay") for properties in (b"", b"TAGS\x01needle\x02")
+        )
+        made.append(body=batch, sys_flag=int(SysFlag.INNER_BATCH))
+        made.append(body=zlib.compress(batch), sys_flag=int(SysFlag.INNER_BATCH) | 1)
+        made.append(SCHEDULE_TOPIC, text, properties={"DELAY": "3", "REAL_TOPIC": "needle", "REAL_QID": "0"})
+        made.append(HALF_TOPIC, text, properties={"TRAN_MSG": "true", "PGROUP": "g"}, sys_flag=prepared)
+        made.append(OP_TOPIC, b"17", properties={"TAGS": "d"})
+        made.append(body=text, properties={"TRAN_MSG": "true"}, sys_flag=committed)
+    return dispatch_all(made)
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_records_that_are_not_decoded_would_not_match(
+    hidden: SmallLog, expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: tuple[tuple[object, ...], ...] = ((), ("--topic", "topic"), ("--until", FIRST_STORE_MS + 40), ("--limit", 3))
+    decoded: list[object] = []
+    monkeypatch.setattr(cat_module, "decode", lambda record, **more: decoded.append(1) or decode(record, **more))
+    found = [cat("--json", "--grep", expression, *more, hidden.root) for more in given]
+    quickly, _ = len(decoded), decoded.clear()
+    monkeypatch.setattr(Grep, "may_match", lambda _self, _record: True)
+    assert [cat("--json", "--grep", expression, *more, hidden.root) for more in given] == found
+    assert quickly <= len(decoded)
+    if expression in ("needle", "TAGS=needle", "hay", "TRAN_MSG=true"):
+        assert found[0].stdout and quickly < len(decoded)
 
 
 def test_an_expression_that_never_ends_is_ended(tmp_path: Path) -> None:
@@ -233,7 +286,7 @@ def test_following_reads_what_is_published_and_not_what_lies_behind_it(
     at = [record.offset for record in hours.records]
     steps = [(0, at[10]), (0, at[10]), (0, at[31]), (at[40], at[45]), (at[40], at[50])]
     broker = cast(Running, Published(tmp_path / "counters", steps))
-    seen = [message.physical_offset for message in _following(hours.root, open_log(hours.root), 0, broker, None)]
+    seen = [identity_at(record, 0)[0] for record in _following(hours.root, open_log(hours.root), 0, broker, None)]
     assert seen == at[:31] + at[40:50]
     said = capsys.readouterr().err.splitlines()
     assert said == [f"offsets {at[31]} to {at[40]} expired before they were printed", "the broker has stopped"]
