@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from spark_bridge.columnar.reader import records_in_batches
 from spark_bridge.records.bodies import with_bodies
 from spark_bridge.records.columns import Asked
-from spark_bridge.records.reader import open_window
+from spark_bridge.records.reader import open_window, segments_of
 from spark_bridge.replica.replica import explained
 from spark_bridge.split.leases import keep
 from spark_bridge.split.splits import LogExtent
@@ -26,24 +25,19 @@ def fetch(batches: Iterable[pa.RecordBatch], log: LogExtent, asked: Asked) -> It
     for batch in batches:
         if log.lease is not None:
             keep(log.lease)
-        offsets = batch.column(PLACE).to_numpy()
-        bases = offsets - offsets % log.segment_bytes
-        borders = [0, *(np.flatnonzero(np.diff(bases)) + 1).tolist(), len(bases)]
-        for first, behind in zip(borders, borders[1:], strict=False):
-            if first < behind:
-                yield from _of_segment(batch.slice(first, behind - first), log, asked)
+        for base, first, behind in segments_of(batch.column(PLACE).to_numpy(), log.segment_bytes):
+            yield from _of_segment(batch.slice(first, behind - first), log, base, asked)
 
 
-def _of_segment(batch: pa.RecordBatch, log: LogExtent, asked: Asked) -> Iterator[pa.RecordBatch]:
-    offsets = batch.column(PLACE).to_numpy()
+def _of_segment(batch: pa.RecordBatch, log: LogExtent, base: int, asked: Asked) -> Iterator[pa.RecordBatch]:
     try:
-        window = open_window(log, int(offsets[0] - offsets[0] % log.segment_bytes))
+        window = open_window(log, base)
     except (SegmentRemoved, SegmentSizeMismatch) as error:
         if asked.rows.fail_on_data_loss:
             raise explained(error, log) from None
         logger.warning("failOnDataLoss=false, left out: %s", error)
         return
-    positions, lengths = offsets - window.base_offset, batch.column(LENGTH).to_numpy()
+    positions, lengths = batch.column(PLACE).to_numpy() - base, batch.column(LENGTH).to_numpy()
     for done, part in records_in_batches(window, positions, lengths):
         for records in with_bodies(part, asked.rows, asked.reads_bodies):
             known = batch.slice(done, len(records))

@@ -25,16 +25,19 @@ def with_bodies(records: Records, options: RowOptions, wanted: bool) -> Iterator
     """Yield the records, in parts where `wanted` bodies grow. Raises CorruptRecord, MalformedData unless permissive."""
     if options.verify_body_crc:
         _check_crc(records, options)
-    compressed = np.flatnonzero(records.sys_flag & _COMPRESSED) if wanted else np.empty(0, np.intp)
+    flags = records.sys_flag
+    compressed = np.flatnonzero(flags & _COMPRESSED) if wanted else np.empty(0, np.intp)
     if not len(compressed):
         yield records
         return
     done = grown = 0
+    view, starts, lengths = records.window.bytes.data, records.body_at, records.body_length
     for row in compressed.tolist():
         if row in records.errors:
             continue
         try:
-            records.bodies[row] = body_of(_stored(records, row), int(records.sys_flag[row]))
+            stored = view[int(starts[row]) : int(starts[row] + lengths[row])]
+            records.bodies[row] = body_of(stored, int(flags[row]))
             grown += len(records.bodies[row])
         except MalformedData as error:
             note(records, row, MalformedData(records.place(row), error.reason), options)
@@ -49,11 +52,6 @@ def note(records: Records, row: int, error: StoreError, options: RowOptions) -> 
     if not options.permissive:
         raise error
     records.errors[row] = error_text(error)
-
-
-def _stored(records: Records, row: int) -> memoryview:
-    at = int(records.body_at[row])
-    return records.window.bytes.data[at : at + int(records.body_length[row])]
 
 
 def _part(records: Records, first: int, end: int) -> Records:

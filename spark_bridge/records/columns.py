@@ -125,13 +125,7 @@ COLUMNS = (
     _int64_column("queueOffset", QUEUE_OFFSET_AT),
     Column("physicalOffset", BIGINT, lambda records: numbers(records.window.offsets(records.starts), BIGINT)),
     Column("msgId", STRING, _message_id),
-    Column(
-        "tags",
-        STRING,
-        lambda records: records.property_value(TAGS),
-        heavy=True,
-        encode=lambda records: records.property_dictionary(TAGS),
-    ),
+    Column("tags", STRING, lambda r: r.property_value(TAGS), heavy=True, encode=lambda r: r.property_dictionary(TAGS)),
     Column("keys", STRING, lambda records: records.property_value(KEYS), heavy=True),
     Column("properties", map_of(STRING), lambda records: records.properties, heavy=True),
     Column("body", BINARY, lambda records: records.body, heavy=True),
@@ -139,11 +133,7 @@ COLUMNS = (
     Column("sysFlag", INT, lambda records: numbers(records.sys_flag, INT)),
     BORN,
     Column("bornHost", STRING, lambda records: spelled_out(_born_host(records)), encode=_born_host),
-    Column(
-        "storeTimestamp",
-        TIMESTAMP,
-        lambda records: _timestamps(records.stored_ms),
-    ),
+    Column("storeTimestamp", TIMESTAMP, lambda records: _timestamps(records.stored_ms)),
     Column("storeHost", STRING, lambda records: spelled_out(_store_host(records)), encode=_store_host),
     Column("reconsumeTimes", INT, lambda r: numbers(r.int32_at(RECONSUME_TIMES_AT, r.hosts_shift), INT)),
     Column("bodyLength", INT, lambda records: numbers(records.body_length, INT)),
@@ -179,9 +169,7 @@ def columns_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_RO
     columns = [BY_NAME[name] for name in names_asked(names, rows)]
     if rows.decode == RAW or rows.value_type is None:
         return columns
-    from spark_bridge.records.decoders import (
-        decoded,
-    )  # with parsers, and with registries' clients: raw bodies need none
+    from spark_bridge.records.decoders import decoded  # parsers, and registries' clients: raw bodies need none
 
     value_type = rows.value_type
     return [
@@ -224,13 +212,11 @@ class Asked(NamedTuple):
 
 def damage_batch(damages: Sequence[Damage], schema: pa.Schema, broker_name: str) -> pa.RecordBatch:
     """A row for each: what is wrong, and of the other columns what is known of the place."""
+    queue_ids, queue_offsets = [one.queue_id for one in damages], [one.queue_offset for one in damages]
     known = {
-        ERROR_COLUMN: [damage.text for damage in damages],
-        "physicalOffset": [damage.offset for damage in damages],
-        "brokerName": [broker_name or None] * len(damages),
-        **{name: [damage.topic for damage in damages] for name in ("topic",)},
-        **{name: [damage.queue_id for damage in damages] for name in ("queueId", "partition")},
-        **{name: [damage.queue_offset for damage in damages] for name in ("queueOffset", "offset")},
-    }
+        ERROR_COLUMN: [one.text for one in damages], "brokerName": [broker_name or None] * len(damages),
+        "physicalOffset": [one.offset for one in damages], "topic": [one.topic for one in damages],
+        "queueId": queue_ids, "partition": queue_ids, "queueOffset": queue_offsets, "offset": queue_offsets,
+    }  # fmt: skip
     nothing = [None] * len(damages)
     return pa.RecordBatch.from_arrays([pa.array(known.get(f.name, nothing), f.type) for f in schema], schema=schema)

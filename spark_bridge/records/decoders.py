@@ -28,7 +28,7 @@ from spark_bridge.options.value_types import TIMESTAMP, holds
 from spark_bridge.options.zones import UTC_NAME, task_zone, zone_of
 from spark_bridge.records.bodies import note
 from spark_bridge.records.formats.avro_bodies import avro_reader
-from spark_bridge.records.formats.json_values import is_made, made, read_as, rewritten
+from spark_bridge.records.formats.json_values import is_made, made, not_json, read_as, rewritten
 from spark_bridge.records.formats.protobuf_bodies import protobuf_reader, refusal
 from spark_bridge.records.formats.wire_form import Bad, framed, message_indexes
 from spark_bridge.records.records import Records
@@ -189,14 +189,10 @@ def _utf8(row: int, body: bytes | None, bad: Bad) -> str | None:
 def _no_json(text: str) -> str:
     """Return why a text is not JSON at all; empty where it is JSON but not an object."""
     try:
-        json.loads(text, parse_constant=_no_number)
+        json.loads(text, parse_constant=not_json)
     except (ValueError, RecursionError) as error:
         return str(error)
     return ""
-
-
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _unframed(bodies: pa.BinaryArray, place: RegistryPlace, bad: Bad) -> pa.BinaryArray:

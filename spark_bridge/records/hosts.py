@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_bridge.records.spans import dictionary_of, distinct, texts, writable
+from spark_bridge.records.spans import STRING, dictionary_of, distinct, texts, varied, writable
 from spark_bridge.records.window import LogWindow, Mask, Positions
 from store.message.host import V4_BYTES, V6_BYTES, unpack_host
 from store.message.span_kernel import write_hexadecimals
@@ -49,8 +49,7 @@ def _ids(window: LogWindow, host_at: Positions, offset_at: Positions, host_bytes
     write_hexadecimals(window.bytes, writable(offset_at), OFFSET_BYTES, ids, 2 * host_bytes, digits)
     if host_bytes == IPV6_HOST_BYTES:
         _put_as_java_does(ids.reshape(count, digits))
-    ends = np.arange(count + 1, dtype=np.int32) * np.int32(digits)
-    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(ids)])
+    return varied(STRING, np.arange(count + 1, dtype=np.int32) * np.int32(digits), ids)
 
 
 def _put_as_java_does(ids: npt.NDArray[np.uint8]) -> None:

@@ -6,7 +6,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 AHEAD = 3  # items of a job that were made and nobody has taken
@@ -27,47 +27,39 @@ class _Shared(Generic[Item]):
         self._jobs, self._begun_max, self._ahead = iter(jobs), begun_max, ahead
         self._asking = threading.Lock()  # one thread at a time asks for the next job
         self._changed = threading.Condition()
-        self._lines: deque[deque[Item | BaseException | object]] = deque()  # of the jobs that were begun, in order
+        self._lines: deque[deque[Any]] = deque()  # of the jobs that were begun, in order
         self._is_left = False
 
     def make(self) -> None:
         """Do jobs until there are no more, or until nobody takes their items any more."""
         while True:
-            line: deque[Item | BaseException | object] = deque()
+            line: deque[Any] = deque()
             try:
                 with self._asking:
-                    if not self._begin(line):
+                    if not self._add(line, self._lines, self._begun_max):
                         return
                     job = next(self._jobs, None)
                 if job is None:
-                    self._put(line, LAST)
+                    self._add(LAST, line, self._ahead)
                     return
                 for item in job():
-                    if not self._put(line, item):
+                    if not self._add(item, line, self._ahead):
                         return
             except BaseException as error:  # the thread that takes the items raises it
-                self._put(line, error)
+                self._add(error, line, self._ahead)
                 return
-            if not self._put(line, END):
+            if not self._add(END, line, self._ahead):
                 return
 
-    def _begin(self, line: deque[Item | BaseException | object]) -> bool:
-        """Add a line once one may be begun; False once nobody takes any more."""
+    def _add(self, item: Any, to: deque[Any], most: int) -> bool:
+        """Add an item, or a line to the lines, once there is room; False once nobody takes any more."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._lines) < self._begun_max or self._is_left)
-            self._lines.append(line)
+            self._changed.wait_for(lambda: len(to) < most or self._is_left)
+            to.append(item)
             self._changed.notify_all()
             return not self._is_left
 
-    def _put(self, line: deque[Item | BaseException | object], item: Item | BaseException | object) -> bool:
-        """Add an item once there is room; False once nobody takes any more."""
-        with self._changed:
-            self._changed.wait_for(lambda: len(line) < self._ahead or self._is_left)
-            line.append(item)
-            self._changed.notify_all()
-            return not self._is_left
-
-    def take(self, makers: list[threading.Thread]) -> Item | BaseException | object:
+    def take(self, makers: list[threading.Thread]) -> Any:
         """The next item, once it is made; END behind the last one of a job, LAST behind the last job."""
         with self._changed:
             while not self._changed.wait_for(lambda: self._lines and self._lines[0], LOOK_SECONDS):
@@ -112,7 +104,7 @@ def in_order(
             if isinstance(item, BaseException):
                 raise item
             if item is not END:
-                yield item  # type: ignore[misc]
+                yield item
     finally:
         shared.leave()
         for maker in makers:

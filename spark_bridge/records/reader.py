@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -150,7 +151,7 @@ def _range_chunks(split: RangeSplit, rows: RowOptions, heavy: bool, lengths: Ran
 def _record_chunks(split: RecordSplit, rows: RowOptions) -> Iterator[Records | Damage]:
     """The records that begin at the split's offsets and are wanted."""
     admitted = filter_of(split.selection)
-    for base, first, behind in _segments_of(np.array(split.offsets, np.int64), split.log.segment_bytes):
+    for base, first, behind in segments_of(np.array(split.offsets, np.int64), split.log.segment_bytes):
         try:
             window = open_window(split.log, base)
         except (SegmentRemoved, SegmentSizeMismatch) as error:
@@ -238,12 +239,12 @@ def _piece_chunks(
         if wanted is not None:
             entries, numbers = entries[wanted], numbers[wanted]
         offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int32)
-        for base, first, behind in _segments_of(offsets, segment_bytes):
+        for base, first, behind in segments_of(offsets, segment_bytes):
             part = slice(first, behind)
             yield base, QueueEntries(piece.topic, piece.queue_id, numbers[part], offsets[part] - base, sizes[part])
 
 
-def _segments_of(offsets: npt.NDArray[np.int64], segment_bytes: int) -> Iterator[tuple[int, int, int]]:
+def segments_of(offsets: npt.NDArray[np.int64], segment_bytes: int) -> Iterator[tuple[int, int, int]]:
     """(segment, first, behind): which of some ascending offsets lie in which segment."""
     bases = offsets - offsets % segment_bytes
     borders = [0, *(np.flatnonzero(np.diff(bases)) + 1).tolist(), len(bases)]
@@ -257,43 +258,22 @@ def _batches(chunks: Iterable[Records | Damage], heavy: bool) -> Iterator[Record
 
     What tells of damage stays in its place between them.
     """
-    held = _Held()
+    held: list[Any] = []
+    place: LogWindow | None = None
+    rows = weight = 0
     for chunk in chunks:
-        if isinstance(chunk, Damage):
-            if held.parts or len(held.damages) >= DAMAGES_MAX:
-                yield held.taken()
-            held.damages.append(chunk)
-            continue
-        for part, part_bytes in _cut(chunk, heavy):
-            full = held.rows + len(part) > BATCH_ROWS_MAX or held.weight + part_bytes > BATCH_BYTES_MAX
-            if held.damages or (held.parts and (full or chunk.window is not held.parts[0].window)):
-                yield held.taken()
-            held.add(part, part_bytes)
-    if held.damages or held.parts:
-        yield held.taken()
-
-
-class _Held:
-    """A batch in the making: records of one window, or damages."""
-
-    def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        self.parts: list[Records] = []
-        self.damages: list[Damage] = []
-        self.rows = self.weight = 0
-
-    def add(self, records: Records, weight: int) -> None:
-        """Take more records of the window."""
-        self.parts.append(records)
-        self.rows, self.weight = self.rows + len(records), self.weight + weight
-
-    def taken(self) -> Records | list[Damage]:
-        """Return what is held, and begin anew."""
-        damages, parts = self.damages, self.parts
-        self._clear()
-        return Records.joined(parts) if parts else damages
+        for part, part_bytes in [(chunk, 0)] if isinstance(chunk, Damage) else _cut(chunk, heavy):
+            window, count, rows_max = None, 1, DAMAGES_MAX
+            if isinstance(part, Records):
+                window, count, rows_max = part.window, len(part), BATCH_ROWS_MAX
+            is_full = rows + count > rows_max or weight + part_bytes > BATCH_BYTES_MAX
+            if held and (window is not place or is_full):
+                yield held if place is None else Records.joined(held)
+                held, rows, weight = [], 0, 0
+            held.append(part)
+            place, rows, weight = window, rows + count, weight + part_bytes
+    if held:
+        yield held if place is None else Records.joined(held)
 
 
 def _cut(chunk: Records, heavy: bool) -> Iterator[tuple[Records, int]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -43,11 +43,7 @@ class Source:
     failures: int = 0
 
     def __add__(self, other: Source) -> Source:
-        return Source(*(mine + theirs for mine, theirs in zip(_fields(self), _fields(other), strict=True)))
-
-
-def _fields(source: Source) -> tuple[int, int, int, int]:
-    return source.splits, source.rows, source.bytes, source.failures
+        return Source(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass
@@ -82,7 +78,7 @@ class Reading:
         self.sources[source] = self.sources.get(source, Source()) + more
 
     def _telling(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        report = json.dumps({source: _fields(counts) for source, counts in self.sources.items()})
+        report = json.dumps({source: astuple(counts) for source, counts in self.sources.items()})
         at = batch.schema.names.index(READING_COLUMN)
         reports = pa.array([report, *[None] * (batch.num_rows - 1)], pa.string())
         arrays = [reports if place == at else array for place, array in enumerate(batch.columns)]

@@ -127,11 +127,11 @@ class Records:
             return self.head(FIELD_AT[at]).astype(np.int32)
         return self.window.int32(self.starts + at + shift)
 
-    def int64_at(self, at: int, shift: Positions | int = 0) -> Positions:
-        """A fixed field of eight bytes, as `int32_at`."""
-        if isinstance(shift, int) and shift == 0 and at in FIELD_AT:
+    def int64_at(self, at: int) -> Positions:
+        """A fixed field of eight bytes before the hosts."""
+        if at in FIELD_AT:
             return self.head(FIELD_AT[at]).copy()  # alone, so that a column of Arrow does not keep the others
-        return self.window.int64(self.starts + at + shift)
+        return self.window.int64(self.starts + at)
 
     @property
     def sizes(self) -> Int32s:
@@ -149,17 +149,13 @@ class Records:
         return self.head(Head.STORED_MS)
 
     @property
-    def born_shift(self) -> Positions | int:
-        """Return by how much an IPv6 born host moves the fields behind it."""
-        return self._shift(BORN_V6)
-
-    @property
     def hosts_shift(self) -> Positions | int:
         """Return by how much both hosts move the fields behind them. Raises CorruptRecord where they do not fit."""
         assert self.body_length is not None  # checks it
-        return self.born_shift + self._shift(STORE_V6)
+        return self._shift(BORN_V6) + self._shift(STORE_V6)
 
     def _shift(self, bit: int) -> Positions | int:
+        """Return by how much the IPv6 host of that bit moves the fields behind it."""
         flags = self.head(Head.SYS_FLAG)
         if not (flags & HOST_MASK).any():
             return 0
@@ -249,7 +245,7 @@ class Records:
     def store_host_at(self) -> Positions:
         """Return the position of each store host. Raises CorruptRecord where it does not fit into its record."""
         assert self.body_length is not None  # checks it
-        return self.starts + STORE_HOST_AT + self.born_shift
+        return self.starts + STORE_HOST_AT + self._shift(BORN_V6)
 
 
 def _taken(columns: Positions, rows: Rows) -> Positions:

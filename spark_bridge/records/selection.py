@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -107,10 +107,7 @@ def inside_bounds(
 
 def in_multi_dispatch(records: Records, name: str) -> Mask:
     """Return which records a multi-dispatch queue holds, too: the broker gave them an offset there."""
-    import pyarrow.compute as pc  # few reads ask, and it is slow to load
-
-    named = pc.binary_join_element_wise("", records.property_value(MULTI_DISPATCH), "", SEPARATOR)
-    mask = _mask(pc.match_substring(named, f"{SEPARATOR}{name}{SEPARATOR}"))
+    mask = _listing(records.property_value(MULTI_DISPATCH), SEPARATOR, [name])
     if mask.any():
         mask &= _mask(records.property_value(MULTI_QUEUE_OFFSET).is_valid())
     return mask
@@ -145,7 +142,7 @@ def _inside_times(records: Records, selection: Selection) -> Mask:
         records.stored_ms,
         selection,
         lambda queue_id: records.int32_at(QUEUE_ID_AT) == queue_id,
-        lambda topic: _are(records.topic, topic),
+        lambda topic: _are_among(records.topic, [topic]),
     )
 
 
@@ -176,27 +173,25 @@ def inside_times(
 
 def _carrying(records: Records, keys: frozenset[str]) -> Mask:
     """Return True for messages with one of the keys: among those of KEYS, or the unique one."""
-    import pyarrow.compute as pc
+    unique = _are_among(records.property_value(UNIQ_KEY), keys)
+    return unique | _listing(records.property_value(KEYS), KEY_SEPARATOR, keys)
 
-    mask = _are_among(records.property_value(UNIQ_KEY), keys)
-    joined = pc.binary_join_element_wise("", records.property_value(KEYS), "", KEY_SEPARATOR)
-    for key in keys:
-        mask |= _mask(pc.match_substring(joined, f"{KEY_SEPARATOR}{key}{KEY_SEPARATOR}"))
+
+def _listing(values: pa.StringArray, separator: str, names: Collection[str]) -> Mask:
+    """Return which of the texts have one of the names among their parts."""
+    import pyarrow.compute as pc  # few reads ask, and it is slow to load
+
+    joined, mask = pc.binary_join_element_wise("", values, "", separator), np.zeros(len(values), np.bool_)
+    for name in names:
+        mask |= _mask(pc.match_substring(joined, f"{separator}{name}{separator}"))
     return mask
 
 
-def _are_among(values: pa.StringArray, wanted: frozenset[str]) -> Mask:
+def _are_among(values: pa.StringArray, wanted: Collection[str]) -> Mask:
     """Return which of the texts are wanted."""
     import pyarrow.compute as pc
 
     return _mask(pc.is_in(values, value_set=texts(sorted(wanted))))
-
-
-def _are(values: pa.StringArray, wanted: str) -> Mask:
-    """Return which of the texts are this one."""
-    import pyarrow.compute as pc
-
-    return _mask(pc.equal(values, wanted))
 
 
 def _mask(values: Any) -> Mask:

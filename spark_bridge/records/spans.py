@@ -33,8 +33,7 @@ def numbers(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
 def texts(values: Sequence[str]) -> pa.StringArray:
     """The texts, none of them null."""
     encoded = [value.encode() for value in values]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.Array.from_buffers(STRING, len(encoded), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+    return varied(STRING, np.cumsum([0, *map(len, encoded)], dtype=np.int32), b"".join(encoded))
 
 
 def repeated(value: str | None, count: int) -> pa.StringArray:
@@ -42,8 +41,12 @@ def repeated(value: str | None, count: int) -> pa.StringArray:
     if value is None:
         return pa.nulls(count, STRING)
     text = value.encode()
-    ends = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
-    return pa.Array.from_buffers(STRING, count, [None, pa.py_buffer(ends), pa.py_buffer(text * count)])
+    return varied(STRING, np.arange(count + 1, dtype=np.int32) * np.int32(len(text)), text * count)
+
+
+def varied(kind: pa.DataType, ends: Int32s, data: Bytes | bytes, is_there: Mask | None = None) -> pa.Array:
+    """Texts or bytes one behind the other, and where each ends, behind a 0."""
+    return pa.Array.from_buffers(kind, len(ends) - 1, [_bitmap_of(is_there), pa.py_buffer(ends), pa.py_buffer(data)])
 
 
 def indices_of(dictionary: pa.DictionaryArray) -> Int32s:
@@ -59,20 +62,19 @@ def writable(column: npt.NDArray[np.int64]) -> Words:
 
 def copied(window: LogWindow, at: Positions, length: Positions) -> pa.BinaryArray:
     """The byte ranges, which lie in the window, in memory of their own."""
-    return pa.Array.from_buffers(pa.binary(), len(at), [None, *map(pa.py_buffer, _copied(window.bytes, at, length))])
+    return varied(pa.binary(), *_copied(window.bytes, at, length))
 
 
 def text(window: LogWindow, at: Positions, length: Positions, is_there: Mask | None = None) -> pa.StringArray:
     """The byte ranges as text, null where they are not there. What is no UTF-8 is read as Java reads it."""
     ends, data = _copied(window.bytes, at, length)
-    buffers = [None if is_there is None else bitmap_of(is_there), pa.py_buffer(ends), pa.py_buffer(data)]
     if is_all_ascii(data):
-        return pa.Array.from_buffers(pa.string(), len(at), buffers)
-    raw = pa.Array.from_buffers(pa.binary(), len(at), buffers)
+        return varied(STRING, ends, data, is_there)
+    raw = varied(pa.binary(), ends, data, is_there)
     try:
-        return raw.cast(pa.string())
+        return raw.cast(STRING)
     except ArrowInvalid:
-        return pa.array([None if value is None else java_text(value) for value in raw.to_pylist()], pa.string())
+        return pa.array([None if value is None else java_text(value) for value in raw.to_pylist()], STRING)
 
 
 def encoded(window: LogWindow, at: Positions, length: Positions, is_there: Mask | None = None) -> pa.DictionaryArray:
@@ -89,8 +91,7 @@ def dictionary_of(numbers: Int32s, texts: pa.StringArray, is_there: Mask | None 
     if len(set(texts.to_pylist())) < len(texts):
         once = texts.dictionary_encode()
         numbers, texts = indices_of(once)[numbers], once.dictionary
-    bitmap = None if is_there is None else bitmap_of(is_there)
-    indices = pa.Array.from_buffers(pa.int32(), len(numbers), [bitmap, pa.py_buffer(numbers)])
+    indices = pa.Array.from_buffers(INT, len(numbers), [_bitmap_of(is_there), pa.py_buffer(numbers)])
     return pa.DictionaryArray.from_arrays(indices, texts)
 
 
@@ -99,8 +100,7 @@ def spelled_out(dictionary: pa.DictionaryArray) -> pa.StringArray:
     _, ends, data = dictionary.dictionary.buffers()
     numbers, borders = indices_of(dictionary), np.frombuffer(ends, np.int32).astype(np.int64)
     array = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    buffers = map(pa.py_buffer, _copied(array, borders[numbers], np.diff(borders)[numbers]))
-    return pa.Array.from_buffers(pa.string(), len(numbers), [None, *buffers])
+    return varied(STRING, *_copied(array, borders[numbers], np.diff(borders)[numbers]))
 
 
 def distinct(window: LogWindow, at: Words, length: Words) -> tuple[Int32s | None, Positions]:
@@ -113,9 +113,9 @@ def distinct(window: LogWindow, at: Words, length: Words) -> tuple[Int32s | None
     return (None, firsts[:0]) if count < 0 else (numbers, firsts[:count])
 
 
-def bitmap_of(mask: Mask) -> pa.Buffer:
-    """Arrow's bitmap of what is there."""
-    return pa.py_buffer(np.packbits(mask, bitorder="little"))
+def _bitmap_of(is_there: Mask | None) -> pa.Buffer | None:
+    """Arrow's bitmap of what is there; None: all."""
+    return None if is_there is None else pa.py_buffer(np.packbits(is_there, bitorder="little"))
 
 
 def _copied(array: Bytes, at: Positions, length: Positions) -> tuple[Int32s, Bytes]:
@@ -143,13 +143,11 @@ def viewed(
         if len(body) > INLINE_BYTES:
             views[row, 2:] = (1, place)
         place += len(body)
-    buffers = [None, pa.py_buffer(views), window.buffer]
-    if others:
-        buffers.append(pa.py_buffer(b"".join(others.values())))
-    if without:
-        there = np.ones(len(at), np.bool_)
-        there[list(without)] = False
-        buffers[0] = bitmap_of(there)
+    is_there = np.ones(len(at), np.bool_) if without else None
+    if is_there is not None:
+        is_there[list(without)] = False
+    elsewhere = [pa.py_buffer(b"".join(others.values()))] if others else []
+    buffers = [_bitmap_of(is_there), pa.py_buffer(views), window.buffer, *elsewhere]
     return pa.Array.from_buffers(pa.binary_view(), len(at), buffers)
 
 

@@ -25,21 +25,15 @@ def levels_ms(levels: str) -> tuple[int, ...]:
 DELAYS_MS = levels_ms(DEFAULT_LEVELS)
 
 
-def deliver_time_ms(level: int, store_timestamp_ms: int) -> int | None:
-    """Return when a message of that level is due, in ms; None below level 1. Levels above the last are the last."""
-    if level < 1:
-        return None
-    return store_timestamp_ms + DELAYS_MS[min(level, len(DELAYS_MS)) - 1]
-
-
 def queue_tags_code(topic: str, delay: str | None, store_timestamp_ms: int, tags_code: int) -> int:
-    """Return what the queue entry of a message says: the hash of its tags, in the delay topic its deliver time.
+    """Return what the queue entry of a message says: the hash of its tags, in the delay topic its deliver time in ms.
 
-    Raises ValueError for a level that is no number, as Java's parseInt.
+    Levels below 1 have none, levels above the last are the last. Raises ValueError for a level that is no number, as
+    Java's parseInt.
     """
     if delay is None or topic != SCHEDULE_TOPIC:
         return tags_code
     if not JAVA_INTEGER(delay):
         raise ValueError(f"delay level {delay!r} is not a number")
-    due_ms = deliver_time_ms(int(delay), store_timestamp_ms)
-    return tags_code if due_ms is None else due_ms
+    level = min(int(delay), len(DELAYS_MS))
+    return tags_code if level < 1 else store_timestamp_ms + DELAYS_MS[level - 1]

@@ -20,7 +20,10 @@ MAGIC_AT, PHYSICAL_OFFSET_AT, SYS_FLAG_AT = record.MAGIC_AT, record.PHYSICAL_OFF
 STORE_TIMESTAMP_AT, BODY_LENGTH_AT = record.store_timestamp_at(0), record.body_length_at(0)  # with IPv4 hosts
 BODY_LENGTH_BYTES, PROPERTIES_LENGTH_BYTES = lengths.BODY_LENGTH_BYTES, lengths.PROPERTIES_LENGTH_BYTES
 BORN_HOST_V6, STORE_HOST_V6 = record.BORN_V6, record.STORE_V6
-MAGIC_V2 = record.MAGIC_V2 - (1 << 32)  # as load_be32 gives it: signed
+# as load_be32 gives them: signed
+MAGIC_V1, MAGIC_V2, MAGIC_BLANK = (
+    magic - (1 << 32) for magic in (record.MAGIC_V1, record.MAGIC_V2, record.BLANK_MAGIC)
+)
 
 
 class Fault(IntEnum):

@@ -54,7 +54,5 @@ def targets(
 
 def _java_split(text: str) -> list[str]:
     """String.split: no empty parts at the end."""
-    parts = text.split(SEPARATOR)
-    while parts and not parts[-1]:
-        parts.pop()
-    return parts
+    parts = text.rstrip(SEPARATOR)
+    return parts.split(SEPARATOR) if parts else []

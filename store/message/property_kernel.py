@@ -20,6 +20,7 @@ from ipc.compiled.texts import find_byte, name_hash, same_bytes
 from store.message import properties
 
 NAME_SEPARATOR, PAIR_SEPARATOR = ord(properties.NAME_SEPARATOR), ord(properties.PAIR_SEPARATOR)
+TAGS_NAME = np.frombuffer(properties.TAGS.encode(), np.uint8)
 PAIR_BYTES_MIN = 4  # with a separator to the next
 STRING_BYTES_MAX = (1 << 15) - 1  # a record has two signed bytes for their length
 TABLE_WORDS = 1 << 14  # twice as many as such a string can have pairs

@@ -19,7 +19,8 @@ from ipc.compiled.kernels import bare_kernel, kernel
 from ipc.compiled.memory import load_be32, load_be64
 from ipc.compiled.texts import begins_with, is_text
 from store.message import delay, properties, record
-from store.message.measure_kernel import measure, names_itself, store_timestamp
+from store.message.measure_kernel import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, measure, names_itself, store_timestamp
+from store.message.property_kernel import NAME_SEPARATOR, PAIR_SEPARATOR, TAGS_NAME
 
 
 class Row(IntEnum):
@@ -51,20 +52,12 @@ class ScanStop(IntEnum):
     LIMIT, ROWS_FULL, BLANK, PARTIAL, NO_RECORD, DAMAGED = 0, 1, 2, 3, 4, 5
 
 
-# as load_be32 gives them: signed
-MAGIC_V1, MAGIC_V2, MAGIC_BLANK = (
-    magic - (1 << 32) for magic in (record.MAGIC_V1, record.MAGIC_V2, record.BLANK_MAGIC)
-)
 MAGIC_FIRST_BYTE = record.MAGIC_V1 >> 24  # the same in both versions
-FIXED_BYTES, BLANK_BYTES = record.FIXED_BYTES, record.BLANK_BYTES
+FIXED_BYTES, BLANK_BYTES, CRC_MASK = record.FIXED_BYTES, record.BLANK_BYTES, record.CRC_MASK
 MAGIC_AT, BODY_CRC_AT, QUEUE_ID_AT = record.MAGIC_AT, record.BODY_CRC_AT, record.QUEUE_ID_AT
 QUEUE_OFFSET_AT, SYS_FLAG_AT = record.QUEUE_OFFSET_AT, record.SYS_FLAG_AT
-CRC_MASK = record.CRC_MASK
-
 P1, P2, P3, P4 = 31, 31**2, 31**3, 31**4
 PLUS, ZERO = ord("+"), ord("0")
-NAME_SEPARATOR, PAIR_SEPARATOR = ord(properties.NAME_SEPARATOR), ord(properties.PAIR_SEPARATOR)
-TAGS_NAME = np.frombuffer(properties.TAGS.encode(), np.uint8)
 INNER_PREFIX = np.frombuffer(properties.INNER_PREFIX.encode(), np.uint8)
 DELAY_NAME = np.frombuffer(properties.DELAY.encode(), np.uint8)
 SCHEDULE_TOPIC = np.frombuffer(delay.SCHEDULE_TOPIC.encode(), np.uint8)

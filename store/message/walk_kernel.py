@@ -22,27 +22,27 @@ from ipc.compiled.atomics import address_of
 from ipc.compiled.kernels import bare_kernel, kernel
 from ipc.compiled.memory import load_be32, load_be64, prefetch
 from ipc.compiled.texts import is_text, name_hash, same_bytes
-from store.message import properties, record
+from store.message import record
 from store.message.measure_kernel import (
     BODY_FAULT,
     BODY_LENGTH_AT,
     BODY_LENGTH_BYTES,
     FIXED_BYTES,
+    MAGIC_BLANK,
+    MAGIC_V1,
     MAGIC_V2,
     host_bytes,
     measure,
     names_itself,
     store_timestamp,
 )
-from store.message.property_kernel import find_value
+from store.message.property_kernel import TAGS_NAME, find_value
 
-MAGIC_V1, MAGIC_BLANK = record.MAGIC_V1 - (1 << 32), record.BLANK_MAGIC - (1 << 32)  # as load_be32 gives them: signed
 MAGIC_AT, SYS_FLAG_AT, PHYSICAL_OFFSET_AT = record.MAGIC_AT, record.SYS_FLAG_AT, record.PHYSICAL_OFFSET_AT
 QUEUE_ID_AT, QUEUE_OFFSET_AT, BORN_TIMESTAMP_AT = record.QUEUE_ID_AT, record.QUEUE_OFFSET_AT, record.BORN_TIMESTAMP_AT
 BLANK_BYTES = record.BLANK_BYTES
 HEAD_BYTES = PHYSICAL_OFFSET_AT + 8  # what says whether a record begins here
 INNER_BATCH = int(record.SysFlag.INNER_BATCH)
-TAGS_NAME = np.frombuffer(properties.TAGS.encode(), np.uint8)
 LETTERS_BYTES = 4  # by which most topics are known not to be looked up
 # Where heads lie a kilobyte apart the CPU does not see that memory is read in order: it is asked for the bytes ahead.
 AHEAD_BYTES, LINE_BYTES, NEAR_BYTES = 4096, 64, 4096

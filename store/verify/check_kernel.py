@@ -21,7 +21,7 @@ from ipc.compiled.texts import begins_with, find_byte, name_hash, same_bytes
 from store.message import properties, record
 from store.message import rows_kernel as layout
 from store.message.measure import BODY_LENGTH_BYTES
-from store.message.measure_kernel import measure, names_itself, store_timestamp
+from store.message.measure_kernel import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, measure, names_itself, store_timestamp
 from store.message.unit import LAST_ADDRESS
 from store.queues.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT
 from store.verify.check_words import (
@@ -146,7 +146,7 @@ def _is_record(array: Bytes, position: int, base_offset: int) -> bool:
     if position < 0 or position + layout.FIXED_BYTES > len(array):
         return False
     magic = load_be32(array, position + layout.MAGIC_AT)
-    if magic != layout.MAGIC_V1 and magic != layout.MAGIC_V2:
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
         return False
     return names_itself(array, position, base_offset)
 
@@ -238,9 +238,9 @@ def shape(array: Bytes, position: int, limit: int, base_offset: int, parts: Word
     if limit - position < layout.BLANK_BYTES:
         return CheckStop.PARTIAL
     size, magic = load_be32(array, position), load_be32(array, position + layout.MAGIC_AT)
-    if magic == layout.MAGIC_BLANK:
+    if magic == MAGIC_BLANK:
         return CheckStop.BLANK
-    if magic != layout.MAGIC_V1 and magic != layout.MAGIC_V2:
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
         return CheckStop.NO_RECORD
     if size < layout.FIXED_BYTES or position + size > len(array):
         return CheckStop.DAMAGED

@@ -116,11 +116,12 @@ class _Object(list[tuple[str, Any]]):
 
 def rewritten(text: str, kind: pa.DataType) -> str:
     """A JSON text with lists for maps, and texts for numbers that are times. Raises ValueError, RecursionError."""
-    value = json.loads(text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Object, parse_constant=_refuse)
+    value = json.loads(text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Object, parse_constant=not_json)
     return _written(value, kind)
 
 
-def _refuse(name: str) -> None:
+def not_json(name: str) -> None:
+    """Raise ValueError for NaN and the infinities, which Python's parser takes."""
     raise ValueError(f"{name} is not JSON")
 
 

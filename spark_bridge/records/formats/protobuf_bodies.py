@@ -77,11 +77,7 @@ def _single(one: Any) -> _Value:
     if one.enum_type is not None:
         names = {value.number: value.name for value in reversed(one.enum_type.values)}
         return lambda number: names.get(number) or str(number)
-    return _itself
-
-
-def _itself(value: Any) -> Any:
-    return value
+    return lambda value: value
 
 
 def _microseconds(message: Any) -> int:
