@@ -59,7 +59,7 @@ class Grep:
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern
-        literals = literals_of(pattern.pattern)
+        literals = literals_of(pattern.pattern) if pattern.flags == re.UNICODE else []
         self._needed = in_records(literals) if literals else None
         self._searching: int | None = None  # at the message of that offset
         self._seen: int | None = None  # at the timer's last look
@@ -124,7 +124,9 @@ class Wanted(NamedTuple):
                 if stored_ms >= self.until_ms + CLOCK_STEP_MS:
                     return
                 continue
-            if stored_ms < (self.since_ms or 0) or (self.start and identity_at(record, 0)[0] < self.start):
+            if self.since_ms is not None and stored_ms < self.since_ms:
+                continue
+            if self.start and identity_at(record, 0)[0] < self.start:
                 continue
             if self.grep is not None and not self.grep.may_match(record):
                 continue

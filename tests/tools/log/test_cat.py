@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from engine.producer import Producer
 from ipc import waiting
 from ipc.counters import Counters
 from store.message.delay import SCHEDULE_TOPIC
-from store.message.record import SysFlag, decode, identity_at
+from store.message.record import SysFlag, decode, encode, identity_at
 from store.message.topics import HALF_TOPIC, OP_TOPIC
 from store.reading import by_queues
 from store.reading.extent import Running
@@ -68,6 +69,15 @@ def test_a_span_of_time(hours: SmallLog) -> None:
     assert bodies(cat("--json", "--since", FIRST_STORE_MS + 57 * HOUR_MS + 1, hours.root)) == ["body 58", "body 59"]
     assert bodies(cat("--json", "--until", time_text(FIRST_STORE_MS + 1), hours.root)) == ["body 0"]
     assert bodies(cat("--json", "--since", "-1h", hours.root)) == []
+
+
+def test_messages_of_a_clock_before_1970_are_shown(tmp_path: Path) -> None:
+    made = SmallLog(tmp_path / "store")
+    for at in (-5, 5):
+        made.append(body=str(at).encode(), store_timestamp_ms=at)
+    for more in ((), ("--until", FIRST_STORE_MS)):
+        assert bodies(cat("--json", *more, made.root)) == ["-5", "5"]
+    assert bodies(cat("--json", "--since", 0, made.root)) == ["5"]
 
 
 def test_a_clock_that_was_set_back_hides_nothing(tmp_path: Path) -> None:
@@ -183,6 +193,12 @@ def test_records_that_are_not_decoded_would_not_match(
     assert quickly <= len(decoded)
     if expression in ("needle", "TAGS=needle", "hay", "TRAN_MSG=true"):
         assert found[0].stdout and quickly < len(decoded)
+
+
+@pytest.mark.parametrize("flags", [re.IGNORECASE, re.VERBOSE, re.ASCII])
+def test_an_expression_with_flags_is_asked_of_every_message(flags: re.RegexFlag) -> None:
+    assert Grep(re.compile("a b", flags)).may_match(encode(topic="t", body=b"AB"))
+    assert not Grep(re.compile("a b")).may_match(encode(topic="t", body=b"AB"))
 
 
 def test_an_expression_that_never_ends_is_ended(tmp_path: Path) -> None:
