@@ -16,6 +16,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
+from engine.clients.local.read_kernel import Look, Part, await_entries, has_more, measure_units
 from engine.front.connections.bridge import Bridge
 from engine.front.connections.log_body_kernel import send_range
 from engine.front.connections.near_wait import await_reached
@@ -59,6 +60,7 @@ from store.index.index_file import Geometry
 from store.message import property_kernel, rows_kernel, span_kernel, walk_kernel
 from store.message.record import BLANK_BYTES, encode
 from store.message.topics import SELF_TEST_TOPIC
+from store.message.unit import Unit
 from store.names import COMMIT_LOG
 from store.put.draft import Draft
 from store.put.policy import POLICIES, Facts
@@ -220,6 +222,23 @@ def _warm_pulls(small: _Miniature) -> None:
     view.close()
 
 
+def _warm_local_reads(small: _Miniature) -> None:
+    """Compile what a consumer on the broker's host runs."""
+    assert small.dispatched
+    units, parts = (np.zeros((1, len(columns)), np.int64) for columns in (Unit, Part))
+    look, none, reput = np.zeros(len(Look), np.int64), np.zeros(0, np.int64), small.counters.reput_from_offset
+    ends = QueueEnds.attach(small.root)
+    with SegmentFiles(small.config.store_path_commit_log, SEGMENT_BYTES).open(0) as segment:
+        units[0, Unit.SIZE] = look[Look.LOG_ENDS] = small.dispatched
+        look[Look.COUNT] = look[Look.TAKES_ALL] = 1
+        measure_units(segment.array, units, none, look, parts)
+    watch = np.zeros(2, np.int64)
+    await_entries(reput.words, int(reput.index), ends.words, np.zeros(1, np.int64), watch, 0)
+    has_more(ends.words, watch)
+    atomics.wake(reput.words, int(reput.index))
+    ends.close()
+
+
 def _warm_delivery(small: _Miniature) -> None:
     """Compile what the delay role runs, on no message."""
     record, words, rows = np.frombuffer(bytes(64), np.uint8), np.zeros(64, np.int64), np.zeros(COLUMNS, np.int64)
@@ -340,6 +359,6 @@ def _put(counters: BrokerCounters, outlet: ring.Outlet, clock: Clock) -> None:
 # From the end on they need no log for a while, so two processes seldom wait for each other.
 STEPS: tuple[Callable[[_Miniature], None], ...] = (
     _warm_pulls, _warm_verification, _warm_walk, _warm_recovery, _warm_pipeline, _warm_waits, _warm_writer, _warm_ends,
-    _warm_index, _warm_delivery, _warm_replication,
+    _warm_index, _warm_delivery, _warm_replication, _warm_local_reads,
 )  # fmt: skip
 OF_READERS = (_warm_recovery, _warm_verification, _warm_walk)

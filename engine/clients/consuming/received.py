@@ -9,6 +9,7 @@ from engine.clients.consuming.back_off import BROKER_DECIDES
 from engine.clients.consuming.shelf import Handed
 from store.message.compression import body_of
 from store.message.properties import RETRY_TOPIC, UNIQ_KEY
+from store.message.record import SysFlag
 
 
 class Source(Protocol):
@@ -19,6 +20,9 @@ class Source(Protocol):
 
     def give_back(self, message: ReceivedMessage, delay_level: int) -> None:
         """It is to be delivered again."""
+
+
+COMPRESSED = int(SysFlag.COMPRESSED)
 
 
 class ReceivedMessage:
@@ -36,8 +40,19 @@ class ReceivedMessage:
         """Return the body. Raises MalformedData where it cannot be inflated."""
         if self._body is None:
             message = self.handed.message
-            self._body = bytes(body_of(message.body, message.sys_flag))
+            is_plain = not message.sys_flag & COMPRESSED
+            self._body = bytes(message.body if is_plain else body_of(message.body, message.sys_flag))
         return self._body
+
+    @property
+    def view(self) -> memoryview:
+        """The body without a copy of it, where it is not compressed. Raises MalformedData where it cannot be inflated.
+
+        From a store on this host it is a view into the log's mapped segment. It is valid as long as you hold it: it
+        keeps the segment mapped, also one that the broker has deleted, whose room on disk is free only afterwards.
+        """
+        message = self.handed.message
+        return memoryview(self.body if message.sys_flag & COMPRESSED else message.body)
 
     @property
     def text(self) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine.clients.cluster import Place
 from engine.clients.consuming.assigned_queue import AssignedQueue
@@ -23,15 +23,45 @@ class Handed(NamedTuple):
     turn: int
 
 
+class Near(Protocol):
+    """Reads a local broker's queues in the threads that ask for messages. All is called with the shelf's lock held."""
+
+    def read(self, queues: Iterable[AssignedQueue], most: int) -> bool:
+        """Give messages to queues of which none waits; whether one of them has come further."""
+
+    def look(self, queues: Iterable[AssignedQueue]) -> None:
+        """Note where queues end now."""
+
+    def serves(self, topic: str) -> bool:
+        """Whether a topic's messages are read here."""
+
+    @property
+    def resets_are_pulled(self) -> bool:
+        """Whether the broker tells of offsets that an administrator set in answers to pulls alone."""
+
+    @property
+    def sleep(self) -> Callable[[float], None] | None:
+        """What sleeps without the lock until a queue has more; None where the shelf's own changes are waited for."""
+
+    def wake(self) -> None:
+        """End a sleep that is under way."""
+
+    def close(self) -> None:
+        """Unmap all, and read nothing any more."""
+
+
 class Shelf:
     """All queues of a member. `when_taken` is called, in any thread, when there is room again."""
 
     def __init__(self, when_taken: Callable[[], None]) -> None:
-        self.changed = threading.Condition()
+        self._lock = threading.RLock()
+        self.changed = threading.Condition(self._lock)
         self.queues: dict[Place, AssignedQueue] = {}
         self.is_ended = False
         self.failure: Exception | None = None  # that no wait mends: whoever asks for messages gets it
         self.when_taken = when_taken
+        self.near: Near | None = None
+        self._sleepers = 0  # threads that sleep without the lock: one at most
         self._first = 0
         self._wakers: set[Callable[[], None]] = set()
 
@@ -41,6 +71,8 @@ class Shelf:
         with self.changed:
             yield
             self.changed.notify_all()
+            if self._sleepers and self.near is not None:
+                self.near.wake()
             for wake in self._wakers:
                 wake()
 
@@ -58,7 +90,12 @@ class Shelf:
     def take(self, most: int) -> list[Handed]:
         """Hand out messages of the queues in turn; none where none waits. Raises `failure`."""
         with self.changed:
-            return self._take(most)
+            handed = self._take(most)
+            return self._take(most) if not handed and self._read(most) else handed
+
+    def _read(self, most: int) -> bool:
+        """Whether a local broker's queues had more, or may have: they are read a part at a time."""
+        return self.near is not None and not self.is_ended and self.near.read(self.queues.values(), most)
 
     def _take(self, most: int) -> list[Handed]:
         handed: list[Handed] = []
@@ -83,19 +120,55 @@ class Shelf:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.changed:
             while not (handed := self._take(most)) and not self.is_ended:
+                if self._read(most):
+                    self._give_way()
+                    continue
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
-                    return []
-                self.changed.wait(
-                    REST_SECONDS if left is None else min(left, REST_SECONDS)
-                )  # a rest's end wakes nobody
+                    break
+                self._rest(REST_SECONDS if left is None else min(left, REST_SECONDS))
+            if self.near is not None and not self._sleepers:
+                self.changed.notify()  # another thread sleeps now in this one's place
             return handed
+
+    def await_more(self, seconds: float) -> None:
+        """Wait until there may be something to take, or the time is over; a rest's end wakes nobody."""
+        with self.changed:
+            if not self.is_ended and not self._read(1):
+                self._rest(min(seconds, REST_SECONDS))
+
+    def _rest(self, seconds: float) -> None:
+        """Wait for a change here; one thread waits for the local broker's in place of all."""
+        sleep = self.near.sleep if self.near is not None and not self._sleepers else None
+        if sleep is None:
+            self.changed.wait(seconds)
+            return
+        self._sleepers += 1
+        self.changed.release()
+        try:
+            sleep(seconds)
+        finally:
+            self.changed.acquire()
+            self._sleepers -= 1
+
+    def _give_way(self) -> None:
+        """Let others have the lock between two reads that may both have brought nothing that is wanted."""
+        if not any(queue.waiting for queue in self.queues.values()):
+            self.changed.release()
+            try:
+                time.sleep(0)
+            finally:
+                self.changed.acquire()
 
     def done(self, handed: Handed) -> None:
         """A message needs no more work."""
         message, queue, turn = handed
-        with self.changing() if queue.in_order else self.changed:
-            queue.done(message.queue_offset, turn)
+        if queue.in_order:
+            with self.changing():
+                queue.done(message.queue_offset, turn)
+        else:
+            with self._lock:  # a condition's `with` takes three times as long
+                queue.done(message.queue_offset, turn)
         self.when_taken()
 
     def again(self, handed: Sequence[Handed], after: float) -> None:
@@ -115,8 +188,22 @@ class Shelf:
         with self.changing():
             self.is_ended = True
 
+    def close(self) -> None:
+        """Unmap a local broker's files."""
+        with self.changing():
+            if self.near is not None:
+                self.near.close()
+
+    def lags(self) -> dict[Place, int]:
+        """How many offsets of each queue are not done."""
+        with self.changed:
+            if self.near is not None:
+                self.near.look(self.queues.values())
+            return {place: queue.lag for place, queue in self.queues.items()}
+
     @property
     def is_at_end(self) -> bool:
         """Whether each queue was read to its end, and nothing waits."""
         with self.changed:
+            self._read(1)
             return all(queue.is_at_end and not queue.waiting for queue in self.queues.values())

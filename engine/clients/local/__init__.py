@@ -1,0 +1,1 @@
+"""A running broker's queues as another process of its host reads them: mapped, and never written."""
