@@ -45,7 +45,8 @@ ROOMS = (
      " < settings < shared_memory.clients < shared_memory < shared_memory.region_directory < net | rings | role"
      " < monitoring | keeping | producer | replication | writer < monitoring.live"
      " < remoting.loop | remoting.sockets < remoting.links | remoting.files | remoting.peers < remoting.processors"
-     " < remoting.processors.admin < remoting < services | clients < clients.sending < clients.local < clients.consuming"
+     " < remoting.processors.admin < remoting < services | clients < clients.sending | clients.local"
+     " < clients.consuming"
      " < front.frames < front.connections < front.sends | front.pulls < front"
      " < children | warm | role_change | store_opening | reload < supervisor"),
     ("spark_bridge", "registry < options | worker_process < split | user_errors | catalogue | java_home | spark_home"

@@ -81,10 +81,11 @@ class Consumer:
     """A member of `group` that consumes `topics`. Threads may share one, processes may not (ForeignClient).
 
     `where` is the address of a name server (several: `host:port;host:port`), or the directory of a store whose broker
-    runs on this host. `broker` names one broker, `host:port`, in place of name servers. `topics` is a topic, several,
-    or a table from topics to tags (`"a || b"`) or to a Subscription, which can also have SQL92. `tls_config` is
-    a tls.properties file, and `credentials` signs requests where brokers ask for it. Further keywords are the fields of
-    Options. It becomes a member at `with`, or when it is first asked for messages.
+    runs on this host: then messages are read from the store's mapped files, in the threads that poll. `broker` names
+    one broker, `host:port`, in place of name servers. `topics` is a topic, several, or a table from topics to tags
+    (`"a || b"`) or to a Subscription, which can also have SQL92. `tls_config` is a tls.properties file, and
+    `credentials` signs requests where brokers ask for it. Further keywords are the fields of Options. It becomes a
+    member at `with`, or when it is first asked for messages.
     Raises ClientError for wrong arguments, and for a topic that does not exist when it becomes a member.
     """
 
@@ -100,11 +101,13 @@ class Consumer:
         **options: Any,
     ) -> None:
         self.group, self.options = group, _options_of(options)
-        names, broker = _reached(where, broker)
+        names, broker, store = _reached(where, broker)
         self._cluster = Cluster(names, broker, self.options.timeout, tls_of(tls_config), credentials)
         if self.options.instance or self.options.broadcasts:
             self._cluster.rename(self.options.instance or INSTANCE)
         self._member = Member(self._cluster, _wanted(group, topics, self.options))
+        if store is not None:
+            self._member.read_near(store)
         self._thread = LoopThread(self, f"consumer of {group}", self._cluster.close)
         self._starting = threading.Lock()
         self._is_started = False
@@ -137,6 +140,7 @@ class Consumer:
             with suppress(TimeoutError):
                 self._thread.submit(self._leave()).result(STOP_SECONDS)
             self._thread.close()
+            self._member.shelf.close()
 
     async def close_awaited(self) -> None:
         """The same for programs with asyncio."""
@@ -229,6 +233,9 @@ class Consumer:
                 left = REST_SECONDS if deadline is None else min(REST_SECONDS, deadline - loop.time())
                 if left <= 0:
                     break
+                if shelf.near is not None:
+                    await asyncio.to_thread(shelf.await_more, left)
+                    continue
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), left)
                 changed.clear()
@@ -347,8 +354,7 @@ class Consumer:
 
     def lag(self) -> dict[Place, int]:
         """How many messages of each assigned queue are not acknowledged, by its end as the broker said it last."""
-        with self._member.shelf.changed:
-            return {place: queue.lag for place, queue in self._member.shelf.queues.items()}
+        return self._member.shelf.lags()
 
     @property
     def is_at_end(self) -> bool:
@@ -411,10 +417,13 @@ def _where(at: str | datetime) -> str | int:
     return int(at.timestamp() * 1000) if isinstance(at, datetime) else at
 
 
-def _reached(where: str | os.PathLike[str] | None, broker: str | None) -> tuple[str, str | None]:
-    """The name servers, or the broker, that lead to the topics. Raises NoBroker, NotAStore."""
+def _reached(where: str | os.PathLike[str] | None, broker: str | None) -> tuple[str, str | None, Path | None]:
+    """The name servers, or the broker, that lead to the topics, and its store. Raises NoBroker, NotAStore."""
     if where is None:
-        return "", broker
+        return "", broker, None
     if isinstance(where, str) and os.sep not in where:
-        return where, broker
-    return "", str(extent.require_running(Path(where)).settings["storeHost"])
+        return where, broker, None
+    settings = extent.require_running(Path(where)).settings
+    if settings["brokerRole"] == "SLAVE":
+        raise ClientError(f"{where} is the store of a slave, which has no groups; give the name servers' addresses")
+    return "", str(settings["storeHost"]), Path(where)

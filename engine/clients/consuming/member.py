@@ -12,11 +12,13 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from engine.clients.cluster import MASTER, Cluster, Place, places_in
 from engine.clients.consuming.assigned_queue import DEFAULT_BOUNDS, AssignedQueue, Bounds
 from engine.clients.consuming.back_off import resent, send_back_fields
+from engine.clients.consuming.local_reads import Heard, LocalReads
 from engine.clients.consuming.offsets import BrokerOffsets, FileOffsets, Offsets, ProgramOffsets, queue_fields
 from engine.clients.consuming.own_offsets import OwnOffsets, default_directory
 from engine.clients.consuming.requests import (
@@ -43,6 +45,7 @@ from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, Respons
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
 from ipc.clock import monotonic_ms, wall_ms
+from ipc.errors import IpcError
 from store.errors import StoreError
 from store.message.compression import body_of
 from store.message.inner_batch import messages_in
@@ -55,6 +58,7 @@ LOOK_SECONDS = 0.2
 NEW_TOPIC_SECONDS = 3.0  # until a topic that a producer made through shared memory is registered at name servers
 PULL_SECONDS = 30.0
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"  # of Java's consumers
+OFFSET_RESET = "OFFSET_RESET"  # the remark of a 5.x broker's answer
 UNLOCK_SECONDS = 20.0  # for messages in hand before another member gets their queue
 FAILURES = (PeerUnreachable, PeerRefused, ClientError, StoreError, OSError)
 
@@ -152,7 +156,9 @@ class Member:
                 await asyncio.sleep(LOOK_SECONDS)
         await self._heartbeat()
         await self._rebalance()
-        rounds = ((HEARTBEAT_SECONDS, self._heartbeat), (COMMIT_SECONDS, self.commit), (60.0, self._tell_rest))
+        rounds = [(HEARTBEAT_SECONDS, self._heartbeat), (COMMIT_SECONDS, self.commit), (60.0, self._tell_rest)]
+        if self.shelf.near is not None and self.shelf.near.resets_are_pulled:
+            rounds.append((COMMIT_SECONDS, self.hear_resets))
         self._tasks = [self._loop.create_task(self._again(seconds, work)) for seconds, work in rounds]
         self._tasks.append(self._loop.create_task(self._keep_balance()))
 
@@ -252,7 +258,7 @@ class Member:
         queue = AssignedQueue(place, await self._begin_of(place), in_order=self._wanted.in_order)
         with self.shelf.changing():
             self.shelf.queues[place] = queue
-        self._pulls[place] = asyncio.get_running_loop().create_task(self._pull(queue))
+        self._start_pull(queue)
 
     async def _give_up(self, places: Iterable[Place]) -> None:
         for place in places:
@@ -356,8 +362,19 @@ class Member:
         pull = self._pulls.pop(place, None)
         if pull is not None:
             pull.cancel()
-        assert self._loop is not None
-        self._pulls[place] = self._loop.create_task(self._pull(queue))
+        self._start_pull(queue)
+
+    async def hear_resets(self) -> None:
+        """Ask whether an administrator set offsets of the queues that are read here: 5.x brokers tell only pulls."""
+        for place, queue in list(self.shelf.queues.items()):
+            if place in self._pulls:
+                continue
+            pull, wanted = Pull(queue.pulled_to, None, may_wait=False), self._topics()[place.topic]
+            fields = pull_fields(queue_fields(self._wanted.group, place), pull, wanted, self._version_ms)
+            connection = self._cluster.broker(place.broker)
+            answer = await connection.ask(RequestCode.PULL_MESSAGE, {**fields, "maxMsgNums": "1"})
+            if answer.code == ResponseCode.PULL_OFFSET_MOVED and answer.remark == OFFSET_RESET:
+                self.seek(place, number_of(answer, "nextBeginOffset", queue.pulled_to))
 
     # messages
 
@@ -396,6 +413,20 @@ class Member:
     def _let_pull(self) -> None:
         room, self._room = self._room, asyncio.Event()
         room.set()
+
+    def read_near(self, store: Path) -> None:
+        """Have the threads that poll read the store of the broker on this host, if they may."""
+        try:
+            heard = Heard(self._topics, self._wanted.bounds, self._moved, self._warn)
+            self.shelf.near = LocalReads(store, heard)
+        except (IpcError, StoreError) as error:
+            self._warn("the store is not read", f"{error}; its messages are pulled from the broker's address")
+
+    def _start_pull(self, queue: AssignedQueue) -> None:
+        """Pull a queue in the loop, unless the threads that poll read it."""
+        if self.shelf.near is None or not self.shelf.near.serves(queue.place.topic):
+            assert self._loop is not None
+            self._pulls[queue.place] = self._loop.create_task(self._pull(queue))
 
     async def _pull(self, queue: AssignedQueue) -> None:
         while not queue.is_dropped:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from engine.clients.cluster import Place
-from engine.clients.consuming.consumer import Consumer
+from engine.clients.consuming.consumer import Consumer, Topics
 from engine.clients.consuming.received import ReceivedMessage
 from engine.clients.consuming.requests import Subscription
 from engine.clients.loop_thread import ClientClosed, ForeignClient
@@ -39,10 +39,32 @@ SIZES = {
 FIRST = {"consume_from": "first", "timeout": 120.0}
 
 
+class Broker(LocalBroker):
+    """A broker with consumers that read its store on their host, or pull from its address."""
+
+    is_local = True
+
+    def consumer(self, group: str, topics: Topics, **options: Any) -> Consumer:
+        if self.is_local:
+            return Consumer(self.store, group, topics, **options)
+        return Consumer(None, group, topics, broker=self.address, **options)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
 @pytest.fixture(scope="module", params=["4.9", "5"])
-def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
-    with LocalBroker(tmp_path_factory.mktemp("consumer") / "b", compat=request.param, **SIZES) as broker:
+def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("consumer") / "b", compat=request.param, **SIZES) as broker:
+        assert isinstance(broker, Broker)
         yield broker
+
+
+@pytest.fixture(params=["local", "wire"])
+def broker(request: pytest.FixtureRequest, started: Broker) -> Broker:
+    started.is_local = request.param == "local"
+    return started
 
 
 @pytest.fixture
@@ -51,7 +73,7 @@ def topic(request: pytest.FixtureRequest) -> str:
     return "".join(one if one.isalnum() else "_" for one in request.node.name)[:100]
 
 
-def send(broker: LocalBroker, topic: str, bodies: list[str], queue_id: int | None = 0, **fields: Any) -> None:
+def send(broker: Broker, topic: str, bodies: list[str], queue_id: int | None = 0, **fields: Any) -> None:
     with Producer(broker.store, timeout=120.0) as producer:
         for body in bodies:
             producer.send(topic, body, queue_id=queue_id, **fields)
@@ -59,10 +81,10 @@ def send(broker: LocalBroker, topic: str, bodies: list[str], queue_id: int | Non
     await_that(lambda: counters.reput_from_offset.read() == counters.max_physical_offset.read(), "all is in its queue")
 
 
-def taken(broker: LocalBroker, topic: str, count: int, **options: Any) -> list[str]:
+def taken(broker: Broker, topic: str, count: int, **options: Any) -> list[str]:
     """The bodies that a new member of the group gets first."""
     bodies: list[str] = []
-    with Consumer(broker.store, topic, topic, **FIRST, **options) as consumer:
+    with broker.consumer(topic, topic, **FIRST, **options) as consumer:
         for message in consumer:
             bodies.append(message.text)
             if len(bodies) == count:
@@ -71,9 +93,9 @@ def taken(broker: LocalBroker, topic: str, count: int, **options: Any) -> list[s
     raise AssertionError("the loop ended by itself")
 
 
-def test_a_loop_acknowledges_what_it_comes_back_from(broker: LocalBroker, topic: str) -> None:
+def test_a_loop_acknowledges_what_it_comes_back_from(broker: Broker, topic: str) -> None:
     send(broker, topic, ["one", "two", "three"], tags="a", keys=["k", "l"], properties={"x": "y"})
-    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+    with broker.consumer(topic, topic, **FIRST) as consumer:
         for message in consumer:
             assert (message.topic, message.tags, message.keys) == (topic, "a", ["k", "l"])
             assert (message.properties["x"], message.queue_id, message.broker) == ("y", 0, "b")
@@ -83,9 +105,9 @@ def test_a_loop_acknowledges_what_it_comes_back_from(broker: LocalBroker, topic:
     assert taken(broker, topic, 2) == ["two", "three"]
 
 
-def test_a_loop_that_is_left_gives_what_it_did_not_use_to_the_next_one(broker: LocalBroker, topic: str) -> None:
+def test_a_loop_that_is_left_gives_what_it_did_not_use_to_the_next_one(broker: Broker, topic: str) -> None:
     send(broker, topic, [str(number) for number in range(10)])
-    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+    with broker.consumer(topic, topic, **FIRST) as consumer:
         bodies = []
         for _ in range(5):
             for message in consumer:
@@ -96,9 +118,9 @@ def test_a_loop_that_is_left_gives_what_it_did_not_use_to_the_next_one(broker: L
     assert bodies == [str(number) for number in range(10)]
 
 
-def test_a_poll_acknowledges_what_the_poll_before_it_returned(broker: LocalBroker, topic: str) -> None:
+def test_a_poll_acknowledges_what_the_poll_before_it_returned(broker: Broker, topic: str) -> None:
     send(broker, topic, ["one", "two", "three"])
-    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+    with broker.consumer(topic, topic, **FIRST) as consumer:
         assert [message.text for message in consumer.poll(1)] == ["one"]
         assert [message.text for message in consumer.poll(1)] == ["two"]
         [place] = [place for place in consumer.assignment() if place.topic == topic and place.queue_id == 0]
@@ -106,9 +128,9 @@ def test_a_poll_acknowledges_what_the_poll_before_it_returned(broker: LocalBroke
     assert taken(broker, topic, 2) == ["two", "three"]
 
 
-def test_without_acknowledges_only_ack_counts(broker: LocalBroker, topic: str) -> None:
+def test_without_acknowledges_only_ack_counts(broker: Broker, topic: str) -> None:
     send(broker, topic, ["one", "two", "three"])
-    with Consumer(broker.store, topic, topic, acknowledges=False, **FIRST) as consumer:
+    with broker.consumer(topic, topic, acknowledges=False, **FIRST) as consumer:
         messages: list[ReceivedMessage] = []
         while len(messages) < 3:
             messages += consumer.poll()
@@ -119,10 +141,10 @@ def test_without_acknowledges_only_ack_counts(broker: LocalBroker, topic: str) -
     assert taken(broker, topic, 2) == ["two", "three"], "a gap holds the offset: each message at least once"
 
 
-def test_a_message_that_is_given_back_comes_again_and_ends_in_the_dead_letters(broker: LocalBroker, topic: str) -> None:
+def test_a_message_that_is_given_back_comes_again_and_ends_in_the_dead_letters(broker: Broker, topic: str) -> None:
     send(broker, topic, ["bad", "good"])
     deliveries, good = [], []
-    with Consumer(broker.store, topic, topic, max_times=2, **FIRST) as consumer:
+    with broker.consumer(topic, topic, max_times=2, **FIRST) as consumer:
         for message in consumer:
             assert message.topic == topic, "not that of the retries"
             if message.text == "good":
@@ -133,16 +155,16 @@ def test_a_message_that_is_given_back_comes_again_and_ends_in_the_dead_letters(b
             if len(deliveries) == 3 and good:
                 break
     assert deliveries == [0, 1, 2] and len(good) == 1
-    with Consumer(broker.store, f"{topic}-dead", DEAD_PREFIX + topic, **FIRST) as consumer:
+    with broker.consumer(f"{topic}-dead", DEAD_PREFIX + topic, **FIRST) as consumer:
         [dead] = consumer.poll(timeout=SECONDS)
         assert dead.text == "bad"
 
 
-def test_in_order_a_failure_stops_its_queue_and_no_other(broker: LocalBroker, topic: str) -> None:
+def test_in_order_a_failure_stops_its_queue_and_no_other(broker: Broker, topic: str) -> None:
     send(broker, topic, ["a1", "a2"], 0)
     send(broker, topic, ["b1", "b2"], 1)
     seen, failed = [], False
-    with Consumer(broker.store, topic, topic, ordered=True, **FIRST) as consumer:
+    with broker.consumer(topic, topic, ordered=True, **FIRST) as consumer:
         for message in consumer:
             if message.text == "a1" and not failed:
                 failed = True
@@ -155,13 +177,13 @@ def test_in_order_a_failure_stops_its_queue_and_no_other(broker: LocalBroker, to
     assert [one for one in seen if one[0] == "b"] == ["b1", "b2"]
 
 
-def test_two_members_in_order_never_have_a_queue_together(broker: LocalBroker, topic: str) -> None:
+def test_two_members_in_order_never_have_a_queue_together(broker: Broker, topic: str) -> None:
     for queue in range(4):
         send(broker, topic, [f"{queue}"], queue)
     options = {"ordered": True, **FIRST}
-    with Consumer(broker.store, topic, topic, **options) as one:
+    with broker.consumer(topic, topic, **options) as one:
         await_that(lambda: len(queues_of(one, topic)) == 4, "the first one has all")
-        with Consumer(broker.store, topic, topic, **options) as two:
+        with broker.consumer(topic, topic, **options) as two:
             await_that(lambda: len(queues_of(two, topic)) == 2, "each has a half", SECONDS)
             assert not set(queues_of(one, topic)) & set(queues_of(two, topic))
         await_that(lambda: len(queues_of(one, topic)) == 4, "the other one left", SECONDS)
@@ -171,10 +193,10 @@ def queues_of(consumer: Consumer, topic: str) -> list[Place]:
     return [place for place in consumer.assignment() if place.topic == topic]
 
 
-def test_tags_choose_and_the_rest_counts_as_consumed(broker: LocalBroker, topic: str) -> None:
+def test_tags_choose_and_the_rest_counts_as_consumed(broker: Broker, topic: str) -> None:
     for number in range(6):
         send(broker, topic, [str(number)], tags="abc"[number % 3])
-    with Consumer(broker.store, topic, {topic: "a || c"}, **FIRST) as consumer:
+    with broker.consumer(topic, {topic: "a || c"}, **FIRST) as consumer:
         bodies: list[str] = []
         while len(bodies) < 4:
             bodies += [message.text for message in consumer.poll()]
@@ -183,13 +205,13 @@ def test_tags_choose_and_the_rest_counts_as_consumed(broker: LocalBroker, topic:
     assert bodies == ["0", "2", "3", "5"]
 
 
-def test_positions_are_looked_at_and_changed(broker: LocalBroker, topic: str) -> None:
+def test_positions_are_looked_at_and_changed(broker: Broker, topic: str) -> None:
     send(broker, topic, ["0", "1"])
     before = wall_ms()
     await_that(lambda: wall_ms() > before + 1, "the clock goes on")
     between = datetime.now(UTC)
     send(broker, topic, ["2"])
-    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+    with broker.consumer(topic, topic, **FIRST) as consumer:
         [place] = [one for one in queues_of(consumer, topic) if one.queue_id == 0]
         assert consumer.committed(place) is None
         for to, rest in ((1, ["1", "2"]), ("first", ["0", "1", "2"]), (between, ["2"])):
@@ -213,12 +235,12 @@ def test_positions_are_looked_at_and_changed(broker: LocalBroker, topic: str) ->
             consumer.seek(Place(topic, "b", 99), 0)
 
 
-def test_asyncio_programs_wait_without_blocking_their_loop(broker: LocalBroker, topic: str) -> None:
+def test_asyncio_programs_wait_without_blocking_their_loop(broker: Broker, topic: str) -> None:
     send(broker, topic, ["one", "two"])
 
     async def program() -> list[str]:
         bodies: list[str] = []
-        async with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+        async with broker.consumer(topic, topic, **FIRST) as consumer:
             async for message in consumer:
                 bodies.append(message.text)
                 if len(bodies) == 2:
@@ -231,11 +253,11 @@ def test_asyncio_programs_wait_without_blocking_their_loop(broker: LocalBroker, 
     assert asyncio.run(program()) == ["one", "two", "three"]
 
 
-def test_threads_share_a_consumer_and_get_each_message_once(broker: LocalBroker, topic: str) -> None:
+def test_threads_share_a_consumer_and_get_each_message_once(broker: Broker, topic: str) -> None:
     for queue in range(4):
         send(broker, topic, [f"{queue}-{number}" for number in range(25)], queue)
     seen: list[str] = []
-    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+    with broker.consumer(topic, topic, **FIRST) as consumer:
 
         def handle(message: ReceivedMessage) -> None:
             seen.append(message.text)
@@ -244,15 +266,15 @@ def test_threads_share_a_consumer_and_get_each_message_once(broker: LocalBroker,
 
         consumer.run(handle, workers=4)
     assert len(seen) == len(set(seen)) == 100
-    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+    with broker.consumer(topic, topic, **FIRST) as consumer:
         await_that(lambda: consumer.is_at_end, "all is committed")
         assert consumer.poll(1, 0.0) == []
 
 
-def test_a_handler_that_fails_gets_its_message_again(broker: LocalBroker, topic: str) -> None:
+def test_a_handler_that_fails_gets_its_message_again(broker: Broker, topic: str) -> None:
     send(broker, topic, ["one"])
     tries: list[int] = []
-    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+    with broker.consumer(topic, topic, **FIRST) as consumer:
 
         def handle(message: ReceivedMessage) -> None:
             tries.append(message.reconsume_times)
@@ -268,7 +290,8 @@ PROGRAM = """
 import sys
 from engine.clients.consuming.consumer import Consumer
 
-consumer = Consumer(sys.argv[1], sys.argv[2], sys.argv[2], consume_from="first", timeout=120.0)
+store, broker, topic = sys.argv[1:]
+consumer = Consumer(store or None, topic, topic, broker=broker or None, consume_from="first", timeout=120.0)
 def handle(message):
     print(message.text, flush=True)
 consumer.run(handle, workers=2)
@@ -276,9 +299,10 @@ print("ended", flush=True)
 """
 
 
-def test_sigterm_ends_a_program_after_the_message_that_it_is_at(broker: LocalBroker, topic: str) -> None:
+def test_sigterm_ends_a_program_after_the_message_that_it_is_at(broker: Broker, topic: str) -> None:
     send(broker, topic, ["one"])
-    command = [sys.executable, "-c", PROGRAM, str(broker.store), topic]
+    where = [str(broker.store), ""] if broker.is_local else ["", broker.address]
+    command = [sys.executable, "-c", PROGRAM, *where, topic]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "one\n"
@@ -289,9 +313,9 @@ def test_sigterm_ends_a_program_after_the_message_that_it_is_at(broker: LocalBro
     assert taken(broker, topic, 1) == ["two"], "what was handled is committed"
 
 
-def test_a_forked_child_and_a_pickle_are_refused(broker: LocalBroker, topic: str) -> None:
+def test_a_forked_child_and_a_pickle_are_refused(broker: Broker, topic: str) -> None:
     send(broker, topic, ["one"])
-    with Consumer(broker.store, topic, topic, **FIRST) as consumer:
+    with broker.consumer(topic, topic, **FIRST) as consumer:
         with pytest.raises(TypeError, match="cannot be pickled"):
             pickle.dumps(consumer)
         pid = os.fork()
@@ -308,9 +332,9 @@ def test_a_forked_child_and_a_pickle_are_refused(broker: LocalBroker, topic: str
     consumer.close()
 
 
-def test_a_consumer_that_is_dropped_ends_its_thread(broker: LocalBroker, topic: str) -> None:
+def test_a_consumer_that_is_dropped_ends_its_thread(broker: Broker, topic: str) -> None:
     send(broker, topic, ["one"])
-    consumer = Consumer(broker.store, topic, topic, **FIRST).start()
+    consumer = broker.consumer(topic, topic, **FIRST).start()
     name = f"consumer of {topic}"
     assert [thread.name for thread in threading.enumerate() if thread.name == name]
     del consumer
@@ -318,7 +342,7 @@ def test_a_consumer_that_is_dropped_ends_its_thread(broker: LocalBroker, topic: 
     await_that(lambda: not [one for one in threading.enumerate() if one.name == name], "its thread has ended")
 
 
-def test_wrong_arguments_are_refused_by_name(broker: LocalBroker, tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused_by_name(broker: Broker, tmp_path: Path) -> None:
     for arguments, options, words in (
         (("127.0.0.1:1", "a b", "t"), {}, "not a valid group name"),
         (("127.0.0.1:1", "g", []), {}, "no topic given"),
@@ -331,31 +355,31 @@ def test_wrong_arguments_are_refused_by_name(broker: LocalBroker, tmp_path: Path
         with pytest.raises(ClientError, match=words):
             Consumer(*arguments, **options)  # type: ignore[arg-type]
     with pytest.raises(ClientError, match="does not exist"):
-        Consumer(broker.store, "g", "nowhere", **FIRST).start()
+        broker.consumer("g", "nowhere", **FIRST).start()
 
 
-def test_a_condition_in_sql_is_refused_where_the_broker_does_not_filter(broker: LocalBroker, topic: str) -> None:
+def test_a_condition_in_sql_is_refused_where_the_broker_does_not_filter(broker: Broker, topic: str) -> None:
     send(broker, topic, ["one"])
     wanted = {topic: Subscription("a > 1", "SQL92")}
-    with Consumer(broker.store, topic, wanted, **FIRST) as consumer, pytest.raises(PeerRefused, match="SQL92"):
+    with broker.consumer(topic, wanted, **FIRST) as consumer, pytest.raises(PeerRefused, match="SQL92"):
         consumer.poll()
 
 
 def test_members_that_broadcast_get_all_messages_and_go_on_where_they_were(
-    broker: LocalBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     send(broker, topic, ["one", "two"])
     for instance in ("a", "b"):
         options = {"broadcasts": True, "instance": instance, **FIRST}
-        with Consumer(broker.store, topic, topic, **options) as consumer:
+        with broker.consumer(topic, topic, **options) as consumer:
             [first] = consumer.poll(1)
             with pytest.raises(ClientError, match="no retries"):
                 first.retry()
             assert first.text == "one"
             consumer.poll(1, 0.0)
-        with Consumer(broker.store, topic, topic, **options) as consumer:
+        with broker.consumer(topic, topic, **options) as consumer:
             assert [message.text for message in consumer.poll()] == ["two"], "the file has its offsets"
     assert len([*tmp_path.rglob("offsets.json")]) == 2
     with pytest.raises(ClientError, match="exclude each other"):
-        Consumer(broker.store, topic, topic, broadcasts=True, ordered=True)
+        broker.consumer(topic, topic, broadcasts=True, ordered=True)
