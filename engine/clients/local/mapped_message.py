@@ -15,13 +15,14 @@ class MappedMessage(Message):
     def __getattr__(self, name: str) -> Any:
         """Decode the record, which was judged before, at the first field that is not here yet."""
         fields = self.__dict__
-        place = fields.pop("_place", None)
-        if place is None:
+        place = fields.get("_place")
+        if place is not None and name not in fields:
+            for key, value in decode(*place, check_body_crc=False).__dict__.items():
+                fields.setdefault(key, value)
+            fields.pop("_place", None)  # last: another thread may be here
+        if name not in fields:
             raise AttributeError(name)
-        decoded = decode(*place, check_body_crc=False)
-        for key, value in decoded.__dict__.items():
-            fields.setdefault(key, value)
-        return getattr(self, name)
+        return fields[name]
 
 
 def mapped_message(
