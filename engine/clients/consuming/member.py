@@ -155,7 +155,12 @@ class Member:
                     raise ClientError(f"topic {topic!r} does not exist; `slipstream send` creates it with a message")
                 await asyncio.sleep(LOOK_SECONDS)
         await self._heartbeat()
-        await self._rebalance()
+        try:
+            await self._rebalance()
+        except FAILURES as error:
+            if not self.shelf.queues:
+                raise
+            self._warn("the queues could not be shared", str(error))
         rounds = [(HEARTBEAT_SECONDS, self._heartbeat), (COMMIT_SECONDS, self.commit), (60.0, self._tell_rest)]
         if self.shelf.near is not None and self.shelf.near.resets_are_pulled:
             rounds.append((COMMIT_SECONDS, self.hear_resets))
@@ -233,19 +238,36 @@ class Member:
                 self._warn("the queues could not be shared", str(error))
 
     async def _rebalance(self) -> None:
-        """Take and give up queues. A topic whose members nobody tells stays as it is shared."""
+        """Take and give up queues. A topic whose members nobody tells stays as it is shared.
+
+        Raises the last error, after all was tried that works.
+        """
+        failed: Exception | None = None
         for topic in self._topics():
-            route = await self._cluster.route(topic)
-            places = None if route is None else await self._share_of(route.reads)
-            if places is None:
-                continue
-            held = {place for place in self.shelf.queues if place.topic == topic}
-            await self._give_up(held - places)
-            if self._wanted.in_order:
-                places = await self._locked(places)
-                await self._give_up((held & set(self.shelf.queues)) - places)
-            for place in sorted(places - set(self.shelf.queues)):
-                await self._begin(place)
+            try:
+                failed = await self._rebalance_topic(topic) or failed
+            except FAILURES as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    async def _rebalance_topic(self, topic: str) -> Exception | None:
+        """The same for one topic; the last error of a broker, whose queues wait for the next time."""
+        route = await self._cluster.route(topic)
+        places = None if route is None else await self._share_of(route.reads)
+        if places is None:
+            return None
+        held, failed = {place for place in self.shelf.queues if place.topic == topic}, None
+        await self._give_up(held - places)
+        for broker, of_broker in _by_broker(places).items():
+            try:
+                wanted = await self._locked(broker, of_broker) if self._wanted.in_order else set(of_broker)
+                await self._give_up((held & set(of_broker) & set(self.shelf.queues)) - wanted)
+                for place in sorted(wanted - set(self.shelf.queues)):
+                    await self._begin(place)
+            except FAILURES as error:
+                failed = error
+        return failed
 
     async def _share_of(self, places: list[Place]) -> set[Place] | None:
         """Which of a topic's queues are this member's; None where nobody says who the members are."""
@@ -277,33 +299,40 @@ class Member:
     async def _commit_and_unlock(self, queue: AssignedQueue) -> None:
         """Commit what is done; in order, let what is in hand be done before another member gets the queue."""
         until = time.monotonic() + UNLOCK_SECONDS
-        while queue.in_order and queue.handed_out and time.monotonic() < until:
-            await asyncio.sleep(LOOK_SECONDS)
-        with suppress(*FAILURES):
-            await self._commit_one(queue)
-        with suppress(*FAILURES):
-            await self._unlock([queue.place])
+        try:
+            while queue.in_order and queue.handed_out and time.monotonic() < until:
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:  # also when the member ends meanwhile
+            with suppress(*FAILURES):
+                await self._commit_one(queue)
+            with suppress(*FAILURES):
+                await self._unlock([queue.place])
 
     async def _members(self, places: list[Place]) -> list[str] | None:
-        """Who is in the group; None where the broker does not say."""
+        """Who is in the group, by one of the topic's brokers; None where none says. Raises PeerUnreachable."""
         if not places:
             return []
-        fields = {"consumerGroup": self._wanted.group}
-        answer = await self._cluster.broker(places[0].broker).ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)
-        if answer.code != ResponseCode.SUCCESS:
-            return None
-        return [str(one) for one in fastjson.loads(answer.body, "members").get("consumerIdList") or ()]
+        failed: PeerUnreachable | None = None
+        for broker in _by_broker(places):
+            fields = {"consumerGroup": self._wanted.group}
+            try:
+                answer = await self._cluster.broker(broker).ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)
+            except PeerUnreachable as unreachable:
+                failed = unreachable
+                continue
+            if answer.code == ResponseCode.SUCCESS:
+                return [str(one) for one in fastjson.loads(answer.body, "members").get("consumerIdList") or ()]
+        if failed is not None:
+            raise failed
+        return None
 
     # locks of queues that are consumed in order
 
-    async def _locked(self, places: Iterable[Place]) -> set[Place]:
-        """Those of the queues that are this member's alone now."""
-        locked: set[Place] = set()
-        for broker, of_broker in _by_broker(places).items():
-            body = lock_body(self._wanted.group, self._cluster.client_id, (place.value() for place in of_broker))
-            answer = await self._cluster.broker(broker).need(RequestCode.LOCK_BATCH_MQ, body=body)
-            locked |= {Place(one.topic, one.broker_name, one.queue_id) for one in locked_of(answer.body)}
-        return locked
+    async def _locked(self, broker: str, places: Iterable[Place]) -> set[Place]:
+        """Those of a broker's queues that are this member's alone now."""
+        body = lock_body(self._wanted.group, self._cluster.client_id, (place.value() for place in places))
+        answer = await self._cluster.broker(broker).need(RequestCode.LOCK_BATCH_MQ, body=body)
+        return {Place(one.topic, one.broker_name, one.queue_id) for one in locked_of(answer.body)}
 
     async def _unlock(self, places: Iterable[Place]) -> None:
         if not self._wanted.in_order:
@@ -334,15 +363,16 @@ class Member:
         return number_of(await self._cluster.broker(place.broker).need(code, fields), "offset", 0)
 
     async def commit(self) -> None:
-        """Tell the brokers what is done. Each queue is tried before PeerRefused or PeerUnreachable is raised."""
-        failed: Exception | None = None
+        """Tell the brokers what is done. Each broker is tried before PeerRefused or PeerUnreachable is raised."""
+        failed: dict[str, Exception] = {}
         for queue in list(self.shelf.queues.values()):
-            try:
-                await self._commit_one(queue)
-            except FAILURES as error:
-                failed = error
-        if failed is not None:
-            raise failed
+            if queue.place.broker not in failed:
+                try:
+                    await self._commit_one(queue)
+                except FAILURES as error:
+                    failed[queue.place.broker] = error
+        if failed:
+            raise next(iter(failed.values()))
 
     async def _commit_one(self, queue: AssignedQueue) -> None:
         with self.shelf.changed:

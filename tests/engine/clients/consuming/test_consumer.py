@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import pickle
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,12 +26,14 @@ from engine.clients.consuming.requests import Subscription
 from engine.clients.loop_thread import ClientClosed, ForeignClient
 from engine.clients.names import ClientError
 from engine.producer import Producer
-from engine.remoting.sockets.client import PeerRefused
+from engine.protocol.remoting.codes import RequestCode
+from engine.remoting.sockets.client import PeerRefused, RemotingClient
 from engine.shared_memory.cursors import BrokerCounters
 from ipc.clock import wall_ms
 from store.message.topics import DEAD_PREFIX
 from store.reading import extent
 from tests.harness.conditions import SECONDS, await_that
+from tests.harness.served_names import Serving
 from tools.common.local_broker import LocalBroker
 
 SIZES = {
@@ -383,3 +387,39 @@ def test_members_that_broadcast_get_all_messages_and_go_on_where_they_were(
     assert len([*tmp_path.rglob("offsets.json")]) == 2
     with pytest.raises(ClientError, match="exclude each other"):
         broker.consumer(topic, topic, broadcasts=True, ordered=True)
+
+
+def test_a_broker_that_does_not_answer_holds_up_no_other(tmp_path: Path, topic: str) -> None:
+    names = Serving()
+    try:
+        at = {"namesrvAddr": f"127.0.0.1:{names.port}"}
+        sizes = {**SIZES, "brokerName": "a"}, {**SIZES, "brokerName": "b"}
+        with (
+            LocalBroker(tmp_path / "a", **sizes[0], **at) as silent,
+            LocalBroker(tmp_path / "b", **sizes[1], **at) as other,
+        ):
+            for broker in (silent, other):
+                send(broker, topic, [broker.store.parent.name])
+            await_that(lambda: len(brokers_of(names.port, topic)) == 2, "both are registered for the topic")
+            fronts = [pid for role, word in silent.counters().pids.items() if "front" in role and (pid := word.read())]
+            for pid in fronts:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                options = {"consume_from": "first", "timeout": 1.0}
+                with Consumer(f"127.0.0.1:{names.port}", topic, topic, **options) as consumer:
+                    assert [message.text for message in consumer.poll()] == ["b"]
+                    for pid in fronts:
+                        os.kill(pid, signal.SIGCONT)
+                    assert [message.text for message in consumer.poll(timeout=SECONDS)] == ["a"], "it is asked again"
+            finally:
+                for pid in fronts:
+                    os.kill(pid, signal.SIGCONT)
+    finally:
+        names.stop()
+
+
+def brokers_of(port: int, topic: str) -> set[str]:
+    with RemotingClient(f"127.0.0.1:{port}", 120.0) as asking, suppress(PeerRefused):
+        answer = asking.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"})
+        return {one["brokerName"] for one in json.loads(bytes(answer.body))["brokerDatas"]}
+    return set()
