@@ -43,7 +43,7 @@ class LocalReads:
 
     def __init__(self, store: Path, heard: Heard) -> None:
         self._store, self._heard = store, heard
-        self._chosen: dict[str, Chosen] = {}
+        self._wanted: dict[str, Chosen | None] = {}  # by topic
         self._look_at = 0.0  # when to look again whether the broker lives, or the next one is there
         self._is_dry = False  # the last sleep ended without news
         self._is_closed = False
@@ -54,8 +54,16 @@ class LocalReads:
 
     def serves(self, topic: str) -> bool:
         """Whether a topic's messages are read here: a condition in SQL is for the broker to judge."""
-        wanted = self._heard.topics().get(topic)
-        return wanted is not None and wanted.is_by_tags
+        return self._wanted_of(topic) is not None
+
+    def _wanted_of(self, topic: str) -> Chosen | None:
+        """The tags that are wanted of a topic; None for a topic that is not read here."""
+        try:
+            return self._wanted[topic]
+        except KeyError:
+            said = self._heard.topics().get(topic)
+            wanted = self._wanted[topic] = chosen(said.tags) if said is not None and said.is_by_tags else None
+            return wanted
 
     def close(self) -> None:
         """Unmap all, and read nothing any more."""
@@ -77,28 +85,28 @@ class LocalReads:
         here.forget_deleted()
         used, watched, is_further = here.used, [], False
         for queue in queues:
-            if self._is_read(queue, now):
+            if self._may_read(queue, now):
                 is_further |= self._read(here, queue, max(most, LEAST_READ), now)
                 watched.append(queue)
         if not is_further:
             self._sleeper = here.sleeper(used, self._ends(here, watched, now))
         return is_further
 
-    def _is_read(self, queue: AssignedQueue, now: float) -> bool:
+    def _may_read(self, queue: AssignedQueue, now: float) -> bool:
         if queue.waiting or queue.is_paused or queue.is_dropped or now < queue.rests_until:
             return False
-        return not queue.is_full(self._heard.bounds) and self.serves(queue.place.topic)
+        return not queue.is_full(self._heard.bounds) and self._wanted_of(queue.place.topic) is not None
 
     def _read(self, here: LocalQueues, queue: AssignedQueue, most: int, now: float) -> bool:
         place, before, turn = queue.place, queue.pulled_to, queue.turn
-        if here.end_of(_queue_of(queue)) == before:
+        named = place.topic, place.queue_id
+        if here.end_of(named) == before:
             queue.end, queue.is_at_end = before, True
             return False
-        wanted = self._chosen.get(place.topic)
-        if wanted is None:
-            wanted = self._chosen[place.topic] = chosen(self._heard.topics()[place.topic].tags)
+        wanted = self._wanted_of(place.topic)
+        assert wanted is not None
         try:
-            catch = here.read(_queue_of(queue), before, wanted, most)
+            catch = here.read(named, before, wanted, most)
         except (StoreError, OSError) as error:
             self._heard.warn("a read failed", str(error))
             queue.rests_until = now + REST_SECONDS
@@ -166,7 +174,7 @@ class LocalReads:
         self._look_at = now + LIVENESS_SECONDS
         try:
             running = extent.running(self._store)
-            if running is not None:
+            if running is not None and running.settings["brokerRole"] != "SLAVE":  # which has no groups
                 self._here = LocalQueues(running)
         except (IpcError, StoreError, OSError) as error:
             self._heard.warn("the broker's memory cannot be read", f"{self._store}: {error}")

@@ -120,13 +120,15 @@ class Shelf:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.changed:
             while not (handed := self._take(most)) and not self.is_ended:
-                if self._read(most):
-                    self._give_way()
-                    continue
+                is_further = self._read(most)
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
+                    handed = self._take(most)
                     break
-                self._rest(REST_SECONDS if left is None else min(left, REST_SECONDS))
+                if is_further:
+                    self._give_way()
+                else:
+                    self._rest(REST_SECONDS if left is None else min(left, REST_SECONDS))
             if self.near is not None and not self._sleepers:
                 self.changed.notify()  # another thread sleeps now in this one's place
             return handed

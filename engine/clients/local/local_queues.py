@@ -88,6 +88,7 @@ class LocalQueues:
         self._maps = FileMaps(QUEUE_FILES_MAX)
         self._segments: OrderedDict[int, _Segment] = OrderedDict()
         self._slots: dict[Queue, int] = {}
+        self._without: dict[Queue, int] = {}  # queues without a slot, by how many queues there were
         self._readers: dict[Queue, QueueReader] = {}
         self._minimums: dict[Queue, int] = {}  # for this beginning of the log
         self._begins = self.counters.min_physical_offset.read()
@@ -112,9 +113,16 @@ class LocalQueues:
 
     def slot_of(self, queue: Queue) -> int:
         """The queue's place among the ends; NO_SLOT of one that never had a message."""
-        slot = self._slots.get(queue, NO_SLOT)
-        if slot == NO_SLOT:
-            slot = self._slots[queue] = self.ends.find(queue[0].encode("utf-8", "replace"), queue[1])
+        slot = self._slots.get(queue)
+        if slot is None:
+            used = self.used
+            if self._without.get(queue) == used:
+                return NO_SLOT
+            slot = self.ends.find(queue[0].encode("utf-8", "replace"), queue[1])
+            if slot == NO_SLOT:
+                self._without[queue] = used
+            else:
+                self._slots[queue] = slot
         return slot
 
     @property
