@@ -293,7 +293,8 @@ class Consumer:
                 for thread in threads:
                     thread.start()
                 for thread in threads:
-                    thread.join()
+                    while thread.is_alive():
+                        thread.join(REST_SECONDS)  # between which Python calls the handlers of signals
         finally:
             self.close()
 

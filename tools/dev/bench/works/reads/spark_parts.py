@@ -88,7 +88,7 @@ class ReadyReader(DataSourceReader):
         self.rows = rows
 
     def partitions(self) -> list[InputPartition]:
-        """One for each core."""
+        """Return as many parts as the session has cores."""
         return [InputPartition(number) for number in range(PARTS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -105,7 +105,7 @@ class Ready(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's name."""
+        """Return the name by which the session reads it."""
         return READY
 
     def schema(self) -> str:
