@@ -14,6 +14,7 @@ from engine.protocol.remoting.frame import FrameSplitter, RemotingCommand, decod
 from tests.harness.conditions import SECONDS
 
 Answer = Callable[[RemotingCommand], RemotingCommand | None]  # None: it does not answer
+TURN_SECONDS = 0.01
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
@@ -51,7 +52,7 @@ class PlayedBroker:
                     answer = self.answer(request)
                     if answer is not None and not request.is_oneway:
                         writer.write(encode(answer))
-        except (ConnectionResetError, asyncio.CancelledError):
+        except ConnectionResetError:
             return
         finally:
             self._writers.discard(writer)
@@ -67,13 +68,12 @@ class PlayedBroker:
         self._loop.close()
 
     async def _end(self) -> None:
+        """Hang up on all clients, those too that are being accepted now."""
         self._server.close()
-        for writer in list(self._writers):
-            writer.transport.abort()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for writer in list(self._writers):
+                writer.transport.abort()
+            await asyncio.wait(others, timeout=TURN_SECONDS)
 
 
 def said(

@@ -39,10 +39,11 @@ def test_every_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark
             "10931": free_port(),
             "slipstream produce": "slipstream produce --timeout 120",
             'keys="order-1")': 'keys="order-1", timeout=60)',
+            'consume_from="first")': 'consume_from="first", timeout=60)',
             "/tmp/": f"{home}/",
         }
         with Session(PAGE, home, instead) as session:
-            assert session.run({"": lambda _diagram: None}) == len(blocks_of(PAGE)) == 5
+            assert session.run({"": lambda _diagram: None}) == len(blocks_of(PAGE)) == 6
             assert session.names["spark"] is spark
             first, attached = (open_store(f"{home}/{name}/store") for name in ("first", "attached"))
             assert sum(1 for _message in first.messages("numbers")) == 1000

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from engine.clients.cluster import Place
 from engine.clients.consuming.assigned_queue import AssignedQueue
+from ipc.clock import wall_ms
 from store.message.record import Message
 
 REST_SECONDS = 0.2  # between looks at a queue that rests
@@ -109,7 +110,7 @@ class Shelf:
             if queue.may_hand_out(now):
                 at_most = 1 if queue.in_order else most - len(handed)
                 handed += (Handed(message, queue, queue.turn) for message in queue.take(at_most))
-                queue.taken_ms = time.time_ns() // 1_000_000
+                queue.taken_ms = wall_ms()
                 if len(handed) >= most:
                     self._first = (self._first + number + 1) % len(queues)
                     break
