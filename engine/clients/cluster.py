@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.clients.access import Credentials
 from engine.clients.connection import Connection, Pushed
-from engine.clients.names import ClientError, places
+from engine.clients.names import MALFORMED, ClientError, places
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 READ, WRITE = 4, 2
 MASTER = 0
+QUEUES_MAX = 1 << 16  # of a topic at a broker that are believed
 DEFAULT_QUEUES = 4  # of a topic that a message makes
 KEY_OBJECT = re.compile(r"([{,])\s*(\{[^{}]*\})\s*:")
 
@@ -114,8 +115,11 @@ class Cluster:
     # routes
 
     async def route(self, topic: str) -> Route | None:
-        """Return where a topic lies; None where nobody knows it. Raises PeerUnreachable, PeerRefused."""
-        known = await (self._of_broker(topic) if self._broker else self._of_names(topic))
+        """Return where a topic lies; None where nobody knows it. Raises PeerUnreachable, PeerRefused, ClientError."""
+        try:
+            known = await (self._of_broker(topic) if self._broker else self._of_names(topic))
+        except MALFORMED as error:
+            raise ClientError(f"the answer about topic {topic!r} is malformed: {error!r}") from error
         if known is not None:
             self.addresses |= known.brokers
         return known
@@ -145,10 +149,13 @@ class Cluster:
         reads, writes = [], []
         for one in value.get("queueDatas") or ():
             name, perm = str(one["brokerName"]), int(one["perm"])
+            read, written = int(one["readQueueNums"]), int(one["writeQueueNums"])
+            if max(read, written) > QUEUES_MAX:
+                raise ClientError(f"topic {topic!r} has {max(read, written)} queues at {name}, more than {QUEUES_MAX}")
             if perm & READ:
-                reads += [Place(topic, name, number) for number in range(int(one["readQueueNums"]))]
+                reads += [Place(topic, name, number) for number in range(read)]
             if perm & WRITE and MASTER in brokers.get(name, {}):
-                writes += [Place(topic, name, number) for number in range(int(one["writeQueueNums"]))]
+                writes += [Place(topic, name, number) for number in range(written)]
         return Route(sorted(reads), sorted(writes), brokers)
 
     async def _ask_names(self, fields: Mapping[str, str]) -> RemotingCommand | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -33,11 +32,6 @@ READ_BYTES = 256 * 1024
 CLOSE_SECONDS = 1.0
 NOT_SERVED = "this client does not support this request"
 Pushed = Callable[[RemotingCommand], RemotingCommand | None]  # the answer; None: nobody serves that
-
-
-def warn(text: str) -> None:
-    """Print a warning line to standard error."""
-    print(f"slipstream: {text}", file=sys.stderr)
 
 
 class Connection:

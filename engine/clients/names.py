@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from engine.errors import EngineError
 from store.message.topics import TOPIC_PATTERN
 
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # of an answer with another shape
+log = logging.getLogger("slipstream.clients")  # what a program should know and no call raises
 GROUP_LENGTH_MAX, NOBODYS_GROUP = 255, "DEFAULT_CONSUMER"
 
 

@@ -8,7 +8,8 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from engine.clients.connection import warn
+import click
+
 from engine.clients.consuming.consumer import Consumer
 from engine.clients.consuming.requests import EVERYTHING
 from store.message.record import Message
@@ -85,7 +86,9 @@ def _text(message: Message) -> str | None:
     body, problem = body_shown(message)
     if problem:
         place = f"{message.topic}/{message.queue_id}#{message.queue_offset}"
-        warn(f"{escaped(place)}: {problem}; its body is not printed; --json shows it as stored")
+        click.echo(
+            f"slipstream: {escaped(place)}: {problem}; its body is not printed; --json shows it as stored", err=True
+        )
         return None
     text = body.decode("utf-8", "replace")
     return f"{escaped(text) if sys.stdout.isatty() else text}\n"

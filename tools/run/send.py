@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
@@ -42,6 +43,7 @@ def send(
 ) -> int:
     """Exit code FOUND where a message is not stored as its broker is asked to. Raises ClientError,
     MessageIllegal, PeerUnreachable."""
+    logging.basicConfig(format="slipstream: %(message)s", level=logging.WARNING)
     bodies = _bodies(file, whole)
     keys = credentials_of(access_key, secret_key_file)
     fields: MessageFields = {"tags": tag, "keys": key, "properties": extra}

@@ -13,7 +13,6 @@ is delivered again, so every message is handled at least once.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import threading
@@ -35,7 +34,7 @@ from engine.clients.consuming.requests import FIRST, LAST, Subscription
 from engine.clients.consuming.shelf import REST_SECONDS, Handed
 from engine.clients.consuming.strategies import Strategy, strategy_of
 from engine.clients.loop_thread import LoopThread
-from engine.clients.names import ClientError
+from engine.clients.names import ClientError, log
 from store.reading import extent
 
 T = TypeVar("T")
@@ -47,8 +46,6 @@ INSTANCE = "DEFAULT"  # of Java's broadcasting consumers
 STOP_SECONDS = 30.0
 TIMEOUT_SECONDS = 5.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-log = logging.getLogger("slipstream.clients")
 
 
 class Options(NamedTuple):

@@ -7,7 +7,6 @@ All of it are tasks of one loop. What was pulled lies on the shelf, from which a
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -36,7 +35,7 @@ from engine.clients.consuming.requests import (
 from engine.clients.consuming.running_info import MemberState, QueueState, running_info
 from engine.clients.consuming.shelf import Handed, Shelf
 from engine.clients.consuming.strategies import Strategy, share_of
-from engine.clients.names import ClientError, check_group
+from engine.clients.names import MALFORMED, ClientError, check_group, log
 from engine.clients.sending.messages import property_text, send_fields
 from engine.net.rare_lines import RareLines
 from engine.protocol.broker.admin_bodies import MessageQueue
@@ -60,7 +59,7 @@ PULL_SECONDS = 30.0
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"  # of Java's consumers
 OFFSET_RESET = "OFFSET_RESET"  # the remark of a 5.x broker's answer
 UNLOCK_SECONDS = 20.0  # for messages in hand before another member gets their queue
-FAILURES = (PeerUnreachable, PeerRefused, ClientError, StoreError, OSError)
+FAILURES = (PeerUnreachable, PeerRefused, ClientError, StoreError, OSError, *MALFORMED)
 
 
 class Wanted(NamedTuple):
@@ -96,7 +95,7 @@ class Member:
         self._changed, self._room = asyncio.Event(), asyncio.Event()
         self._waits_for_room = 0
         self._version_ms = wall_ms()
-        self._rare = RareLines(logging.getLogger("slipstream.clients"))
+        self._rare = RareLines(log)
         self._is_ended = False
 
     # what brokers ask
@@ -199,6 +198,9 @@ class Member:
                 await work()
             except FAILURES as error:
                 self._warn("a round of the member failed", str(error))
+                if isinstance(error, PeerRefused) and error.response_code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    with suppress(*FAILURES):  # a broker that was started again learns of the group
+                        await self._heartbeat()
 
     async def _heartbeat(self) -> None:
         wanted = self._wanted

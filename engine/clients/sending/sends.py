@@ -15,8 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from engine.clients.cluster import MASTER, Cluster, Place
-from engine.clients.connection import warn
-from engine.clients.names import ClientError
+from engine.clients.names import ClientError, log
 from engine.clients.sending.latency import LatencyTable
 from engine.clients.sending.messages import Draft, transaction_fields
 from engine.clients.sending.publishing import Attempts, RemoteSendResult, Turns, outcome_of
@@ -152,10 +151,7 @@ class Sends:
         return await asyncio.shield(task)
 
     async def _ask_route(self, topic: str) -> Published:
-        try:
-            route = await self._cluster.route(topic)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise ClientError(f"the answer about topic {topic!r} is malformed: {error!r}") from error
+        route = await self._cluster.route(topic)
         before = self._topics.get(topic)
         if route is None and before is not None and not before.is_made:
             return before  # as Java's client: the name server may have lost its brokers for a while
@@ -221,11 +217,11 @@ class Sends:
         try:
             check = check_of(command, self._group)
         except (StoreError, ValueError) as error:
-            warn(f"{address} asked about a transaction in a malformed request: {error}")
+            log.warning("%s asked about a transaction in a malformed request: %s", address, error)
             return
         loop, decide = asyncio.get_running_loop(), self._decide
         if check is not None and not self.checks.submit(partial(self._check, loop, decide, address, check)):
-            warn("too many transactions wait for on_check; brokers will ask again")
+            log.warning("too many transactions wait for on_check; brokers will ask again")
 
     def _check(self, loop: asyncio.AbstractEventLoop, decide: Decide, address: str, check: Check) -> None:
         """Run the callback, in its own thread, and answer the broker, in the loop."""
@@ -237,7 +233,7 @@ class Sends:
         try:
             await self._cluster.to(address).tell(RequestCode.END_TRANSACTION, fields)
         except PeerUnreachable as error:
-            warn(f"a transaction's check was not answered, and its broker will ask again: {error}")
+            log.warning("a transaction's check was not answered, and its broker will ask again: %s", error)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Begin a task that the loop does not forget, and whose error somebody retrieves."""

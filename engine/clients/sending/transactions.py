@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import queue
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from engine.clients.connection import warn
+from engine.clients.names import log
 from engine.clients.sending.messages import transaction_fields
 from engine.clients.sending.publishing import RemoteSendResult
 from engine.errors import MessageIllegal
@@ -76,7 +75,7 @@ def decided(decide: Decide, message: Message) -> bool | None:
     try:
         return checked_decision(decide(message))
     except Exception:
-        warn(f"on_check failed for a message of {message.topic}: {traceback.format_exc().strip()}")
+        log.exception("on_check failed for a message of %s", message.topic)
         return None
 
 
