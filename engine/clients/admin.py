@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from engine.clients.access import Credentials, signed
-from engine.clients.cluster import Place, places_in, tls_of
+from engine.clients.cluster import Place, places_in
+from engine.clients.names import tls_of
 from engine.errors import EngineError
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand

@@ -13,11 +13,10 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.clients.access import Credentials
-from engine.clients.connection import Connection, Pushed
+from engine.clients.connection import Connection
 from engine.clients.names import MALFORMED, ClientError, places
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
@@ -33,6 +32,9 @@ MASTER = 0
 QUEUES_MAX = 1 << 16  # of a topic at a broker that are believed
 DEFAULT_QUEUES = 4  # of a topic that a message makes
 KEY_OBJECT = re.compile(r"([{,])\s*(\{[^{}]*\})\s*:")
+
+
+PushedBy = Callable[[str, RemotingCommand], RemotingCommand | None]  # a peer's address and question; our answer
 
 
 class Place(NamedTuple):
@@ -68,8 +70,7 @@ class Cluster:
     ) -> None:
         self._names = places(name_servers, broker)
         self._broker, self._timeout, self._how, self._credentials = broker, timeout, how, credentials
-        self.on_push: Pushed | None = None
-        self.on_check: Callable[[str, RemotingCommand], None] | None = None  # a broker's address, and what it asks
+        self.on_push: PushedBy | None = None
         self._connections: dict[str, Connection] = {}
         self.addresses: dict[str, dict[int, str]] = {}  # by broker's name and id
         self.client_id = f"{_own_address()}@{os.getpid()}#{time.monotonic_ns()}"  # as Java's: one for each client
@@ -86,10 +87,7 @@ class Cluster:
         return self._connections[address]
 
     def _take_push(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
-        if command.code == RequestCode.CHECK_TRANSACTION_STATE and self.on_check is not None:
-            self.on_check(address, command)
-            return None
-        return self.on_push(command) if self.on_push is not None else None
+        return self.on_push(address, command) if self.on_push is not None else None
 
     @property
     def name_servers(self) -> str:
@@ -183,15 +181,6 @@ class Cluster:
             raise PeerRefused(self._broker, RequestCode.GET_TOPIC_STATS_INFO, answer)
         places = sorted(places_in(answer.body, "offsetTable"))
         return Route(places, places, {place.broker: {MASTER: self._broker} for place in places})
-
-
-def tls_of(tls_config: str | os.PathLike[str] | None) -> RenewedContext | None:
-    """How to connect as a tls.properties file says; None for plaintext. Raises TlsUnusable, ConfigError."""
-    if tls_config is None:
-        return None
-    from engine.net.tls import client_tls  # seldom: it takes time to load
-
-    return client_tls(True, Path(tls_config))
 
 
 def with_text_keys(text: str) -> str:

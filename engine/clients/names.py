@@ -1,11 +1,17 @@
-"""The names that a client is given: of groups and of servers, checked as RocketMQ's clients check them."""
+"""What a client is given by name: groups, servers and a tls.properties file, checked as RocketMQ's clients do."""
 
 from __future__ import annotations
 
 import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
 from store.message.topics import TOPIC_PATTERN
+
+if TYPE_CHECKING:
+    from engine.net.tls import RenewedContext
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # of an answer with another shape
 log = logging.getLogger("slipstream.clients")  # what a program should know and no call raises
@@ -34,3 +40,12 @@ def check_group(group: str) -> None:
     if not TOPIC_PATTERN.fullmatch(group) or len(group) > GROUP_LENGTH_MAX or group == NOBODYS_GROUP:
         allowed = f"1 to {GROUP_LENGTH_MAX} of a-z, A-Z, 0-9, '%', '|', '_' and '-', and not {NOBODYS_GROUP}"
         raise ClientError(f"group {group[:GROUP_LENGTH_MAX]!r} is not a valid group name: {allowed}")
+
+
+def tls_of(tls_config: str | os.PathLike[str] | None) -> RenewedContext | None:
+    """How to connect as a tls.properties file says; None for plaintext. Raises TlsUnusable, ConfigError."""
+    if tls_config is None:
+        return None
+    from engine.net.tls import client_tls  # seldom: it takes time to load
+
+    return client_tls(True, Path(tls_config))

@@ -17,7 +17,7 @@ from tests.interop.rocketmq import VERSIONS, RealClient
 
 
 class NoNameServer(NamedTuple):
-    """What a client is told where it asks no name server."""
+    """Stands for a name server, which this client does not ask."""
 
     version: str
     address: str = "127.0.0.1:1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,9 +16,14 @@ SERVERS_HELP = "Name servers, separated by `;`. Default: $NAMESRV_ADDR."
 
 def tls_of(path: str | None = None) -> RenewedContext | None:
     """Return how to connect; None for plaintext. Raises TlsUnusable, ConfigError."""
-    file = path or os.environ.get(TLS_CONFIG)
-    if not file:
+    file = tls_file(path)
+    if file is None:
         return None
-    from engine.net.tls import client_tls  # seldom: it takes time to load
+    from engine.clients import names  # seldom: it takes time to load
 
-    return client_tls(True, Path(file))
+    return names.tls_of(file)
+
+
+def tls_file(path: str | None) -> str | None:
+    """Return the file that an argument or the environment names; None for plaintext."""
+    return path or os.environ.get(TLS_CONFIG) or None

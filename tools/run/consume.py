@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ from tools.common.access_keys import credentials_of
 from tools.common.exit_codes import ExitCode
 from tools.common.message_text import as_json as json_of
 from tools.common.message_text import body_shown, escaped, inner_messages
-from tools.common.tls import TLS_CONFIG
+from tools.common.tls import tls_file
 
 LOOK_SECONDS = 0.2
 TURN = 32  # messages at a time
@@ -49,7 +48,7 @@ def consume(
         group,
         {topic: tags.strip() or EVERYTHING},
         broker=broker,
-        tls_config=tls_config or os.environ.get(TLS_CONFIG),
+        tls_config=tls_file(tls_config),
         credentials=credentials_of(access_key, secret_key_file),
         consume_from=since,
         timeout=timeout,

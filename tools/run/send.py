@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
@@ -19,7 +18,7 @@ from tools.common.access_keys import credentials_of
 from tools.common.exit_codes import ExitCode
 from tools.common.how_many import how_many
 from tools.common.output_form import json_text
-from tools.common.tls import TLS_CONFIG
+from tools.common.tls import tls_file
 from tools.run.remoting_checks import STDIN
 
 IN_FLIGHT = 64
@@ -47,7 +46,7 @@ def send(
     bodies = _bodies(file, whole)
     keys = credentials_of(access_key, secret_key_file)
     fields: MessageFields = {"tags": tag, "keys": key, "properties": extra}
-    tls = tls_config or os.environ.get(TLS_CONFIG)
+    tls = tls_file(tls_config)
     with RemoteProducer(
         name_servers, group=GROUP, broker=broker, timeout=timeout, tls_config=tls, credentials=keys
     ) as producer:

@@ -21,10 +21,10 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, Self
 
 from engine.clients.access import Credentials
-from engine.clients.cluster import Cluster, Place, tls_of
+from engine.clients.cluster import Cluster, Place
 from engine.clients.consuming.assigned_queue import AssignedQueue, Bounds
 from engine.clients.consuming.back_off import PAUSE_MS, RETRIES_MAX, TRY_AGAIN_MS
 from engine.clients.consuming.database_offsets import DatabaseOffsets
@@ -34,14 +34,12 @@ from engine.clients.consuming.requests import FIRST, LAST, Subscription
 from engine.clients.consuming.shelf import REST_SECONDS, Handed
 from engine.clients.consuming.strategies import Strategy, strategy_of
 from engine.clients.loop_thread import LoopThread
-from engine.clients.names import ClientError, log
+from engine.clients.names import ClientError, log, tls_of
 from store.reading import extent
 
-T = TypeVar("T")
 Topics = str | Iterable[str] | Mapping[str, "str | Subscription"]
 
 MESSAGES_A_TURN = 64  # that a loop takes from the shelf at a time
-MAX_TIMES = RETRIES_MAX
 INSTANCE = "DEFAULT"  # of Java's broadcasting consumers
 STOP_SECONDS = 30.0
 TIMEOUT_SECONDS = 5.0
@@ -66,7 +64,7 @@ class Options(NamedTuple):
     ordered: bool = False
     strategy: str | Strategy = "AVG"
     acknowledges: bool = True
-    max_times: int = MAX_TIMES
+    max_times: int = RETRIES_MAX
     broadcasts: bool = False
     instance: str = ""
     offsets: DatabaseOffsets | None = None
@@ -135,16 +133,13 @@ class Consumer:
         self.stop()
         if not self._thread.is_closed:
             with suppress(TimeoutError):
-                self._thread.submit(self._leave()).result(STOP_SECONDS)
+                self._thread.submit(self._member.stop()).result(STOP_SECONDS)
             self._thread.close()
             self._member.shelf.close()
 
     async def close_awaited(self) -> None:
         """The same for programs with asyncio."""
         await asyncio.to_thread(self.close)
-
-    async def _leave(self) -> None:
-        await self._member.stop()
 
     def __enter__(self) -> Self:
         try:

@@ -32,7 +32,7 @@ class Heard(NamedTuple):
     `moved`: a queue has not the offset that it is read from, and goes on at another one. `warn`: a rare line.
     """
 
-    topics: Callable[[], Mapping[str, Subscription]]
+    topics: Mapping[str, Subscription]
     bounds: Bounds
     moved: Callable[[AssignedQueue, int], None]
     warn: Callable[[str, str], None]
@@ -61,7 +61,7 @@ class LocalReads:
         try:
             return self._wanted[topic]
         except KeyError:
-            said = self._heard.topics().get(topic)
+            said = self._heard.topics.get(topic)
             wanted = self._wanted[topic] = chosen(said.tags) if said is not None and said.is_by_tags else None
             return wanted
 

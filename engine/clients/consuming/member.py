@@ -38,7 +38,7 @@ from engine.clients.consuming.strategies import Strategy, share_of
 from engine.clients.names import MALFORMED, ClientError, check_group, log
 from engine.clients.sending.messages import property_text, send_fields
 from engine.net.rare_lines import RareLines
-from engine.protocol.broker.admin_bodies import MessageQueue
+from engine.protocol.broker.admin_bodies import MessageQueue, by_queue
 from engine.protocol.clients.lock_bodies import locked_of
 from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
@@ -87,6 +87,8 @@ class Member:
             self.offsets = ProgramOffsets(cluster, wanted.group, wanted.offset_of)
         if wanted.broadcasts:
             self.offsets = FileOffsets(OwnOffsets(default_directory(), cluster.client_id, wanted.group))
+        retries = {} if wanted.broadcasts else {self._retry_topic: Subscription(EVERYTHING)}
+        self._topics = {**wanted.topics, **retries}
         self.shelf = Shelf(self._taken)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pulls: dict[Place, asyncio.Task[None]] = {}
@@ -100,7 +102,7 @@ class Member:
 
     # what brokers ask
 
-    def pushed(self, command: RemotingCommand) -> RemotingCommand | None:
+    def pushed(self, _address: str, command: RemotingCommand) -> RemotingCommand | None:
         """A broker says or asks something of itself; the answer, None for what is not served: `Cluster.on_push`."""
         asked = command.ext_fields or {}
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
@@ -139,8 +141,8 @@ class Member:
     def _status(self, _command: RemotingCommand) -> bytes:
         with self.shelf.changed:
             offsets = {place: queue.consumed_to for place, queue in self.shelf.queues.items()}
-        pairs = (f"{fastjson.dumps(place.value())}:{offset}" for place, offset in offsets.items())
-        return f'{{"consumerTable":{{}},"messageQueueTable":{{{",".join(pairs)}}}}}'.encode()
+        table = by_queue({MessageQueue(*place): str(offset) for place, offset in offsets.items()})
+        return f'{{"consumerTable":{{}},"messageQueueTable":{table}}}'.encode()
 
     # beginning and end
 
@@ -221,12 +223,8 @@ class Member:
     def _retry_topic(self) -> str:
         return RETRY_PREFIX + self._wanted.group
 
-    def _topics(self) -> dict[str, Subscription]:
-        retries = {} if self._wanted.broadcasts else {self._retry_topic: Subscription(EVERYTHING)}
-        return {**self._wanted.topics, **retries}
-
     def _subscriptions(self) -> list[dict[str, object]]:
-        return [subscription_of(topic, wanted, self._version_ms) for topic, wanted in self._topics().items()]
+        return [subscription_of(topic, wanted, self._version_ms) for topic, wanted in self._topics.items()]
 
     async def _keep_balance(self) -> None:
         while not self._is_ended:
@@ -245,7 +243,7 @@ class Member:
         Raises the last error, after all was tried that works.
         """
         failed: Exception | None = None
-        for topic in self._topics():
+        for topic in self._topics:
             try:
                 failed = await self._rebalance_topic(topic) or failed
             except FAILURES as error:
@@ -332,16 +330,17 @@ class Member:
 
     async def _locked(self, broker: str, places: Iterable[Place]) -> set[Place]:
         """Those of a broker's queues that are this member's alone now."""
-        body = lock_body(self._wanted.group, self._cluster.client_id, (place.value() for place in places))
-        answer = await self._cluster.broker(broker).need(RequestCode.LOCK_BATCH_MQ, body=body)
+        answer = await self._cluster.broker(broker).need(RequestCode.LOCK_BATCH_MQ, body=self._lock_body(places))
         return {Place(one.topic, one.broker_name, one.queue_id) for one in locked_of(answer.body)}
 
     async def _unlock(self, places: Iterable[Place]) -> None:
         if not self._wanted.in_order:
             return
         for broker, of_broker in _by_broker(places).items():
-            body = lock_body(self._wanted.group, self._cluster.client_id, (place.value() for place in of_broker))
-            await self._cluster.broker(broker).ask(RequestCode.UNLOCK_BATCH_MQ, body=body)
+            await self._cluster.broker(broker).ask(RequestCode.UNLOCK_BATCH_MQ, body=self._lock_body(of_broker))
+
+    def _lock_body(self, places: Iterable[Place]) -> bytes:
+        return lock_body(self._wanted.group, self._cluster.client_id, (place.value() for place in places))
 
     # offsets
 
@@ -401,7 +400,7 @@ class Member:
         for place, queue in list(self.shelf.queues.items()):
             if place in self._pulls:
                 continue
-            pull, wanted = Pull(queue.pulled_to, None, may_wait=False), self._topics()[place.topic]
+            pull, wanted = Pull(queue.pulled_to, None, may_wait=False), self._topics[place.topic]
             fields = pull_fields(queue_fields(self._wanted.group, place), pull, wanted, self._version_ms)
             connection = self._cluster.broker(place.broker)
             answer = await connection.ask(RequestCode.PULL_MESSAGE, {**fields, "maxMsgNums": "1"})
@@ -468,7 +467,7 @@ class Member:
                 else:
                     await self._pull_once(queue)
             except FAILURES as error:
-                if isinstance(error, PeerRefused) and not self._topics()[queue.place.topic].is_by_tags:
+                if isinstance(error, PeerRefused) and not self._topics[queue.place.topic].is_by_tags:
                     self.shelf.fail(error)  # no broker filters differently a second later
                     return
                 queue.broker_id = MASTER
@@ -486,7 +485,7 @@ class Member:
             self._waits_for_room -= 1
 
     async def _pull_once(self, queue: AssignedQueue) -> None:
-        place, turn, wanted = queue.place, queue.turn, self._topics()[queue.place.topic]
+        place, turn, wanted = queue.place, queue.turn, self._topics[queue.place.topic]
         with self.shelf.changed:
             done = queue.consumed_to
         commits = done > 0 and queue.broker_id == MASTER and not self._wanted.broadcasts

@@ -59,7 +59,7 @@ class Shelf:
         self.changed = threading.Condition(self._lock)
         self.queues: dict[Place, AssignedQueue] = {}
         self.is_ended = False
-        self.failure: Exception | None = None  # that no wait mends: whoever asks for messages gets it
+        self.failure: Exception | None = None  # an error that does not pass: calls for messages raise it
         self.when_taken = when_taken
         self.near: Near | None = None
         self._sleepers = 0  # threads that sleep without the lock: one at most
@@ -182,7 +182,7 @@ class Shelf:
                     queue.again(message, turn, time.monotonic() + after)
 
     def fail(self, failure: Exception) -> None:
-        """Give this error to whoever asks for messages from now on."""
+        """Raise this error from all further calls for messages."""
         with self.changing():
             self.failure = failure
 

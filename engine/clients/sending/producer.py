@@ -18,9 +18,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
 from engine.clients.access import Credentials
-from engine.clients.cluster import Cluster, Place, tls_of
+from engine.clients.cluster import Cluster, Place
 from engine.clients.loop_thread import ClientClosed, ForeignClient, LoopThread
-from engine.clients.names import check_group
+from engine.clients.names import check_group, tls_of
 from engine.clients.sending.latency import LatencyTable
 from engine.clients.sending.messages import BatchFields, Draft, Limits, MessageFields, batch_of, check_topic, draft_of
 from engine.clients.sending.publishing import RemoteBatchResult, RemoteSendResult, batch_result
@@ -83,9 +83,9 @@ class RemoteProducer:
         retries = settings.retries, settings.retry_unstored
         self._sends = Sends(cluster, group, retries, LatencyTable(settings.avoid_slow_brokers), on_check)
         self._closing = threading.Lock()  # taken once, for good
-        self._loop = LoopThread(self, "slipstream-producer")
+        self._loop = LoopThread(self, "slipstream-producer", cluster.close)
         weakref.finalize(self, self._sends.checks.end)
-        self._keeping = self._loop.submit(self._sends.keep())
+        self._loop.submit(self._sends.keep())
 
     def __reduce_ex__(self, _protocol: Any) -> Any:
         """Neither pickled nor copied. Raises ForeignClient."""

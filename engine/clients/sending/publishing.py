@@ -13,17 +13,13 @@ from typing import NamedTuple
 from engine.clients.cluster import DEFAULT_QUEUES, Place
 from engine.clients.sending.latency import LatencyTable
 from engine.errors import EngineError, MessageIllegal
-from engine.protocol.ha.put_status import PutMessageStatus
+from engine.protocol.ha.put_status import STORED, PutMessageStatus
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
+from engine.protocol.sending.answers import CODES
 from store.message.properties import java_hash
 
-STATUSES: dict[int, PutMessageStatus] = {
-    ResponseCode.SUCCESS: PutMessageStatus.PUT_OK,
-    ResponseCode.FLUSH_DISK_TIMEOUT: PutMessageStatus.FLUSH_DISK_TIMEOUT,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE: PutMessageStatus.SLAVE_NOT_AVAILABLE,
-}
+STATUSES: dict[int, PutMessageStatus] = {code: status for status, code in CODES.items() if status in STORED}
 NO_BUYER_ID, NOT_IN_CURRENT_UNIT, GO_AWAY = 204, 205, 1500
 TRIED_AGAIN = frozenset({
     ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION,

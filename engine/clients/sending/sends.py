@@ -55,19 +55,16 @@ class Sends:
         self._greeted: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.checks = CheckThread()
-        cluster.on_check = self._take_check
+        cluster.on_push = self._pushed
 
     async def keep(self) -> None:
-        """Send heartbeats and look up routes until it is cancelled; then close the connections."""
-        try:
-            while True:
-                await asyncio.sleep(PERIOD_SECONDS)
-                for topic in list(self._topics):
-                    with suppress(*FAILURES):
-                        await self._look_up(topic)
-                await asyncio.gather(*map(self._greet, self._masters()))
-        finally:
-            await self._cluster.close()
+        """Send heartbeats and look up routes until it is cancelled."""
+        while True:
+            await asyncio.sleep(PERIOD_SECONDS)
+            for topic in list(self._topics):
+                with suppress(*FAILURES):
+                    await self._look_up(topic)
+            await asyncio.gather(*map(self._greet, self._masters()))
 
     # sends
 
@@ -210,9 +207,9 @@ class Sends:
                 left = round(max(0.0, deadline - time.monotonic()), 3)
                 await connection.need(RequestCode.END_TRANSACTION, fields, timeout=left)
 
-    def _take_check(self, address: str, command: RemotingCommand) -> None:
-        """Hand a broker's question to the callback, if there is one."""
-        if self._decide is None:
+    def _pushed(self, address: str, command: RemotingCommand) -> None:
+        """Hand a broker's question about a transaction to the callback, if there is one: `Cluster.on_push`."""
+        if self._decide is None or command.code != RequestCode.CHECK_TRANSACTION_STATE:
             return
         try:
             check = check_of(command, self._group)

@@ -21,7 +21,7 @@ TIMED_OUT, STORE_BUSY = f"[TIMEOUT_CLEAN_QUEUE]broker busy, {UNTIL}", f"[PCBUSY_
 
 # In the order in which they come into the map: those of any answer, then the header's.
 _FIELDS = (MSG_REGION, TRACE_ON, "msgId", "queueId", "queueOffset", "transactionId", "batchUniqId")
-_CODES = {
+CODES = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
     PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
@@ -55,7 +55,7 @@ class PutAnswer(NamedTuple):
 
 def put_answer(status: PutMessageStatus, broker: SendingBroker, disk_used_percent: int) -> PutAnswer:
     """Return what a status is to the client that sent the message."""
-    code = _CODES.get(status, ResponseCode.SYSTEM_ERROR)
+    code = CODES.get(status, ResponseCode.SYSTEM_ERROR)
     match status:
         case PutMessageStatus.MESSAGE_ILLEGAL | PutMessageStatus.PROPERTIES_SIZE_EXCEEDED:
             return PutAnswer(code, _ILLEGAL.format(broker.max_message_bytes))

@@ -1,4 +1,4 @@
-"""A consumer with the habits of Python, at a broker of ours: loops, polls, threads, asyncio, forks, signals."""
+"""Loops, polls, threads, asyncio, forks and signals of a consumer, at a Slipstream broker."""
 
 from __future__ import annotations
 
