@@ -438,9 +438,8 @@ def test_file_descriptors_are_bounded_and_given_back(broker: LocalBroker, topic:
     with local(broker, topic, topic) as consumer:
         for _ in range(90):
             assert taken(consumer, 1, most=10)
-            assert len(open_below(broker.store, "commitlog")) <= SEGMENTS_MAX + 2, (
-                "the last batch and the next may hold one each"
-            )
+            held = open_below(broker.store, "commitlog")
+            assert len(held) <= SEGMENTS_MAX + 4, "the last batch and the next may lie in two each"
         assert len(open_below(broker.store, "consumequeue")) <= QUEUE_FILES_MAX
     del consumer  # which remembers what its last poll returned
     gc.collect()
