@@ -305,6 +305,7 @@ class Member:
         finally:  # also when the member ends meanwhile
             with suppress(*FAILURES):
                 await self._commit_one(queue)
+                await self.offsets.flush()
             with suppress(*FAILURES):
                 await self._unlock([queue.place])
 
@@ -372,6 +373,7 @@ class Member:
                     await self._commit_one(queue)
                 except FAILURES as error:
                     failed[queue.place.broker] = error
+        await self.offsets.flush()
         if failed:
             raise next(iter(failed.values()))
 

@@ -24,7 +24,10 @@ class Offsets(Protocol):
         """The group's offset in a queue; None before the first."""
 
     async def commit(self, place: Place, offset: int) -> None:
-        """Keep the offset of a queue."""
+        """Take the offset of a queue, which is kept for sure after `flush`."""
+
+    async def flush(self) -> None:
+        """Keep all offsets that were taken, where they are kept."""
 
 
 def queue_fields(group: str, place: Place) -> dict[str, str]:
@@ -63,6 +66,9 @@ class BrokerOffsets:
         fields = {**queue_fields(self._group, place), "commitOffset": str(offset)}
         await self._cluster.broker(place.broker).need(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
+    async def flush(self) -> None:
+        """Do nothing: brokers keep what they answered."""
+
 
 class ProgramOffsets(BrokerOffsets):
     """The offsets of a program that saves them with its work. The broker learns them, too, and shows how far it is."""
@@ -78,16 +84,28 @@ class ProgramOffsets(BrokerOffsets):
 
 
 class FileOffsets:
-    """The offsets of a member that gets all messages."""
+    """The offsets of a member that gets all messages: one write of its file for all queues."""
 
     def __init__(self, own: OwnOffsets) -> None:
         self._own = own
+        self._unwritten: set[Place] = set()
 
     async def committed(self, place: Place) -> int | None:
         """The member's offset in a queue; None before the first."""
         return self._own.offset_of(place)
 
     async def commit(self, place: Place, offset: int) -> None:
-        """Keep the offset of a queue."""
+        """Take the offset of a queue."""
         self._own.update(place, offset)
-        await asyncio.to_thread(self._own.write, [place])
+        self._unwritten.add(place)
+
+    async def flush(self) -> None:
+        """Write the file; what cannot be written waits for the next call."""
+        if not self._unwritten:
+            return
+        writing, self._unwritten = self._unwritten, set()
+        try:
+            await asyncio.to_thread(self._own.write, writing)
+        except BaseException:
+            self._unwritten |= writing
+            raise
