@@ -7,8 +7,10 @@ machine may be compared between processes, and mean nothing after a change of bo
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta
 
 NS_PER_MS = 1_000_000
+EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 
 
 def monotonic_ms() -> int:
@@ -24,3 +26,8 @@ def wall_ms() -> int:
 def wall_of(moment_ms: int) -> int:
     """A moment of `monotonic_ms` as the wall clock would show it now; 0 for one that never was, 0."""
     return wall_ms() - (monotonic_ms() - moment_ms) if moment_ms else 0
+
+
+def ms_of(at: datetime) -> int:
+    """Milliseconds since the epoch of a moment, rounded down; one without a zone is local time, as datetime has it."""
+    return (at.astimezone(UTC) - EPOCH) // MILLISECOND

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 import socket
@@ -27,6 +28,7 @@ from store.tables import fastjson
 if TYPE_CHECKING:
     from engine.net.tls import RenewedContext
 
+log = logging.getLogger("slipstream.clients")  # what a program should know and no call raises
 READ, WRITE = 4, 2
 MASTER = 0
 QUEUES_MAX = 1 << 16  # of a topic at a broker that are believed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from engine.net.tls import RenewedContext
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # of an answer with another shape
-log = logging.getLogger("slipstream.clients")  # what a program should know and no call raises
 GROUP_LENGTH_MAX, NOBODYS_GROUP = 255, "DEFAULT_CONSUMER"
 
 

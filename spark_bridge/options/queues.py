@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
+from ipc.clock import ms_of
 from spark_bridge.options.values import InvalidOption, json_value
 
 EARLIEST, LATEST = -2, -1  # Kafka's numbers inside the JSON form
@@ -73,7 +74,7 @@ def parse_moment(option: str, value: object) -> Moment:
         try:
             parsed = datetime.fromisoformat(text)
             parsed = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
-            return Moment(max(0, int(parsed.timestamp() * 1000)))
+            return Moment(max(0, ms_of(parsed)))
         except (ValueError, OverflowError):
             pass
     shapes = "milliseconds since 1970, ISO 8601 (2026-11-21T12:00:00Z), or a time before now (-10m, -2h, -7d)"

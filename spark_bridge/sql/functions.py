@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import udtf
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from ipc.clock import wall_ms
+from ipc.clock import ms_of, wall_ms
 from spark_bridge.options.queues import parse_moment
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.values import InvalidOption, json_value
@@ -88,7 +88,7 @@ class OffsetsAt:
         from spark_bridge.tables.offsets import offsets_at  # planning is not what workers are started for
 
         if isinstance(time, datetime):
-            moment_ms = int(time.timestamp() * 1_000_000) // 1000
+            moment_ms = ms_of(time)
         else:
             moment_ms = parse_moment("time", time).at(wall_ms())
         options = parse_options({"path": path, "topic": topic})

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from ipc.clock import ms_of
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan import inventory
@@ -184,7 +185,7 @@ def _counted(log: LogExtent, scanned: frozenset[str], selection: Selection, boun
             ]  # fmt: skip
             parts += pa.Table.from_batches([batch]).group_by(["topic", "queueId"]).aggregate(aggregates).to_pylist()
     for part in parts:
-        first_ms, last_ms = (round(part[f"storeTimestamp_{end}"].timestamp() * 1000) for end in ("min", "max"))
+        first_ms, last_ms = (ms_of(part[f"storeTimestamp_{end}"]) for end in ("min", "max"))
         yield QueueRow(
             part["topic"],
             part["queueId"],

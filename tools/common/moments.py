@@ -7,14 +7,13 @@ Typed: milliseconds since 1970; ISO 8601, with a zone or in UTC (2026-11-21T08:3
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 
 import click
 
-from ipc.clock import wall_ms
+from ipc.clock import ms_of, wall_ms
 
-EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 LATEST_MS = 253_402_300_799_999  # the year 9999, the last that datetime knows
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 MILLISECONDS, RELATIVE = re.compile(r"[0-9]{1,15}"), re.compile(r"-([0-9]{1,12})(ms|s|m|h|d|w)")
@@ -30,7 +29,7 @@ def moment_ms(text: str) -> int:
         return max(0, wall_ms() - int(before[1]) * UNITS_MS[before[2]])
     try:
         moment = datetime.fromisoformat(text)
-        return max(0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MILLISECOND)
+        return max(0, ms_of(moment if moment.tzinfo else moment.replace(tzinfo=UTC)))
     except (ValueError, OverflowError):
         raise ValueError(f"{text!r} is not a time; give {SHAPES}") from None
 

@@ -24,7 +24,7 @@ from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
 
 from engine.clients.access import Credentials
-from engine.clients.cluster import Cluster, Place
+from engine.clients.cluster import Cluster, Place, log
 from engine.clients.consuming.assigned_queue import AssignedQueue, Bounds
 from engine.clients.consuming.back_off import PAUSE_MS, RETRIES_MAX, TRY_AGAIN_MS
 from engine.clients.consuming.database_offsets import DatabaseOffsets
@@ -34,7 +34,8 @@ from engine.clients.consuming.requests import FIRST, LAST, Subscription
 from engine.clients.consuming.shelf import REST_SECONDS, Handed
 from engine.clients.consuming.strategies import Strategy, strategy_of
 from engine.clients.loop_thread import LoopThread
-from engine.clients.names import ClientError, log, tls_of
+from engine.clients.names import ClientError, tls_of
+from ipc.clock import ms_of
 from store.reading import extent
 
 Topics = str | Iterable[str] | Mapping[str, "str | Subscription"]
@@ -407,7 +408,7 @@ def _wanted(group: str, topics: Topics, options: Options) -> Wanted:
 
 
 def _where(at: str | datetime) -> str | int:
-    return int(at.timestamp() * 1000) if isinstance(at, datetime) else at
+    return ms_of(at) if isinstance(at, datetime) else at
 
 
 def _reached(where: str | os.PathLike[str] | None, broker: str | None) -> tuple[str, str | None, Path | None]:

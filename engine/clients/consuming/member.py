@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.clients.cluster import MASTER, Cluster, Place, places_in
+from engine.clients.cluster import MASTER, Cluster, Place, log, places_in
 from engine.clients.consuming.assigned_queue import DEFAULT_BOUNDS, AssignedQueue, Bounds
 from engine.clients.consuming.back_off import resent, send_back_fields
 from engine.clients.consuming.local_reads import Heard, LocalReads
@@ -35,7 +35,7 @@ from engine.clients.consuming.requests import (
 from engine.clients.consuming.running_info import MemberState, QueueState, running_info
 from engine.clients.consuming.shelf import Handed, Shelf
 from engine.clients.consuming.strategies import Strategy, share_of
-from engine.clients.names import MALFORMED, ClientError, check_group, log
+from engine.clients.names import MALFORMED, ClientError, check_group
 from engine.clients.sending.messages import property_text, send_fields
 from engine.net.rare_lines import RareLines
 from engine.protocol.broker.admin_bodies import MessageQueue, by_queue

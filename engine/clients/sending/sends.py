@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from engine.clients.cluster import MASTER, Cluster, Place
-from engine.clients.names import ClientError, log
+from engine.clients.cluster import MASTER, Cluster, Place, log
+from engine.clients.names import ClientError
 from engine.clients.sending.latency import LatencyTable
 from engine.clients.sending.messages import Draft, transaction_fields
 from engine.clients.sending.publishing import Attempts, RemoteSendResult, Turns, outcome_of

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from engine.clients.names import log
+from engine.clients.cluster import log
 from engine.clients.sending.messages import transaction_fields
 from engine.clients.sending.publishing import RemoteSendResult
 from engine.errors import MessageIllegal

@@ -209,21 +209,26 @@ def test_tags_choose_and_the_rest_counts_as_consumed(broker: Broker, topic: str)
     assert bodies == ["0", "2", "3", "5"]
 
 
+def _seek_and_read(consumer: Consumer, place: Place, to: int | str | datetime, rest: list[str]) -> list[ReceivedMessage]:
+    consumer.seek(place, to)
+    received: list[ReceivedMessage] = []
+    while len(received) < len(rest):
+        received += consumer.poll(timeout=SECONDS)
+    assert [message.text for message in received] == rest, to
+    return received
+
+
 def test_positions_are_looked_at_and_changed(broker: Broker, topic: str) -> None:
     send(broker, topic, ["0", "1"])
     before = wall_ms()
     await_that(lambda: wall_ms() > before + 1, "the clock goes on")
-    between = datetime.now(UTC)
     send(broker, topic, ["2"])
     with broker.consumer(topic, topic, **FIRST) as consumer:
         [place] = [one for one in queues_of(consumer, topic) if one.queue_id == 0]
         assert consumer.committed(place) is None
-        for to, rest in ((1, ["1", "2"]), ("first", ["0", "1", "2"]), (between, ["2"])):
-            consumer.seek(place, to)
-            bodies: list[str] = []
-            while len(bodies) < len(rest):
-                bodies += [message.text for message in consumer.poll(timeout=SECONDS)]
-            assert bodies == rest, to
+        _seek_and_read(consumer, place, 1, ["1", "2"])
+        last = _seek_and_read(consumer, place, "first", ["0", "1", "2"])[-1]
+        _seek_and_read(consumer, place, last.stored, ["2"])  # 4.9 takes the nearest, so between two would be a guess
         consumer.seek(place, "last")
         assert consumer.poll(1, 0.0) == []
         consumer.pause(place)
