@@ -209,7 +209,9 @@ def test_tags_choose_and_the_rest_counts_as_consumed(broker: Broker, topic: str)
     assert bodies == ["0", "2", "3", "5"]
 
 
-def _seek_and_read(consumer: Consumer, place: Place, to: int | str | datetime, rest: list[str]) -> list[ReceivedMessage]:
+def _seek_and_read(
+    consumer: Consumer, place: Place, to: int | str | datetime, rest: list[str]
+) -> list[ReceivedMessage]:
     consumer.seek(place, to)
     received: list[ReceivedMessage] = []
     while len(received) < len(rest):
