@@ -92,10 +92,10 @@ class RoleChange:
     def _newer_master(self, known: Epochs) -> Fence | None:
         """The master that has taken this one's place, and proves it; None without one."""
         circle = self._circle()
-        if not circle.name_servers and not circle.peers:
+        if not self.of_file.has_name_servers and not circle.peers:
             return None
         for one in fencing.judged(circle, Standing(known.entries, is_master=True, is_confirmed=False)):
-            if one.verdict is Verdict.YIELD and (circle.name_servers or circle.secret):
+            if one.verdict is Verdict.YIELD and (self.of_file.has_name_servers or circle.secret):
                 return one.master.fence
             log.warning(
                 "%s at %s is also a master, of epoch %d (%s); this broker's epoch is %d, and it starts as a master",
@@ -210,7 +210,7 @@ class RoleChange:
         elif self._is_master and known.entries:
             with suppress(OSError):  # a full disk: bound at the next start
                 epochs.write(self._root, known)  # its directory's device may be another one since a boot
-        self._asks_first &= bool(self.of_file.name_servers or self.of_file.ha_secret_file)
+        self._asks_first &= self.of_file.has_name_servers or self.of_file.ha_secret_file is not None
         self._promoting, self._epoch_min = False, 0
 
     def was_slave(self) -> bool:

@@ -46,6 +46,7 @@ from engine.remoting.loop.slices import in_slices
 from engine.remoting.peers import last_offsets
 from engine.remoting.peers.master_end import MasterEnd
 from engine.remoting.peers.master_tables import MasterTables
+from engine.remoting.peers.name_servers import NameServers
 from engine.remoting.peers.registrar import Registrar
 from engine.remoting.peers.replica_locks import ReplicaLocks
 from engine.remoting.processors.admin.administration import Administration
@@ -128,9 +129,10 @@ class Clients:
         self._lines, self._tasks = RareLines(log), RoleTasks(self._loop)
         self._links = FrontLinks(self._loop, counters.directory, config.front_processes, bells, self)
         metadata, about = self._files.metadata, (self._tasks, self._lines)
-        self._master = MasterTables(config, counters, metadata, *about, self._tls.client)
+        names = NameServers(config, *about)
+        self._master = MasterTables(names, counters, metadata, *about, self._tls.client)
         self._registrar = Registrar(
-            config, counters, metadata, *about, self._learn, self._master.forget, self._turns.end_turn
+            names, counters, metadata, *about, self._learn, self._master.forget, self._turns.end_turn
         )
         self._registrar.asking_id = asking_id
         self._kept = KeptChanges(self._files, self._registrar, self._lines, self._turns.end_turn)
@@ -156,7 +158,7 @@ class Clients:
             self._clients,
             self._kept.saved,
             self._writing,
-            ReplicaLocks(config, *about, self._tls.client),
+            ReplicaLocks(names, *about, self._tls.client),
             self._counts,
         )
         self._parts = [open_part(context) for open_part in PARTS]

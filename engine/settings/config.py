@@ -268,7 +268,8 @@ def _apply_launcher_rules(file: str, values: dict[str, Any], seen: Mapping[str, 
     if values["promoted_role"] is BrokerRole.SLAVE:
         what = "promotedRole=SLAVE: not allowed; allowed: ASYNC_MASTER or SYNC_MASTER"
         raise ConfigError(file, seen["promotedRole"].line, what)
-    if role is BrokerRole.SLAVE and values["ha_master_address"] is None and not values["name_servers"]:
+    has_names = values["name_servers"] or values["fetch_name_servers_by_address_server"]
+    if role is BrokerRole.SLAVE and values["ha_master_address"] is None and not has_names:
         warnings.append(f"{file}: neither haMasterAddress nor namesrvAddr is given: this slave copies nothing")
     values["broker_name"] = values["broker_name"] or socket.gethostname()
     values["broker_ip1"] = values["broker_ip1"] or of_this_host()
@@ -291,6 +292,22 @@ def _apply_launcher_rules(file: str, values: dict[str, Any], seen: Mapping[str, 
         values["affinity"] = "" if role is BrokerRole.ASYNC_MASTER else "sync"
 
 
+def _needs_of_lookups(file: str, values: Mapping[str, Any], seen: Mapping[str, Entry]) -> dict[str, tuple[str, bool]]:
+    names, by_dns = values["name_servers"], values["fetch_name_servers_by_dns"]
+    if by_dns and len(names) != 1:
+        what = f"fetchNameSrvAddrByDnsLookup=true: needs one HOST:PORT in namesrvAddr, which has {len(names)}"
+        raise ConfigError(file, seen["fetchNameSrvAddrByDnsLookup"].line, what)
+    asks = values["fetch_name_servers_by_address_server"] and not names
+    asked = ("fetchNamesrvAddrByAddressServer=true and an empty namesrvAddr", asks)
+    of_server = dict.fromkeys(
+        ("fetchNamesrvAddrInterval", "rocketmq.namesrv.domain", "rocketmq.namesrv.domain.subgroup"), asked
+    )
+    return of_server | {
+        "updateNameServerAddrPeriod": ("fetchNameSrvAddrByDnsLookup=true", by_dns),
+        "fetchNamesrvAddrByAddressServer": ("an empty namesrvAddr", not names),
+    }
+
+
 def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, Entry], warnings: list[str]) -> None:
     """The safer defaults (DECISIONS.md 1), and a word about settings that have no effect as they are."""
     if values["ha_secret_required"] and values["ha_secret_file"] is None:
@@ -311,6 +328,7 @@ def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, E
         in (values["broker_role"], values["promoted_role"] if values["broker_role"] is BrokerRole.SLAVE else None),
     )
     needs = {
+        **_needs_of_lookups(file, values, seen),
         "useServerSideResetOffset": ("compat=5", line_of(values["compat"]).groups.resets_by_itself),
         "waitTimeMillsInAdminBrokerQueue": ("compat=5", line_of(values["compat"]).admin.expires_reports),
         "lockInStrictMode": ("compat=5", line_of(values["compat"]).groups.locks_by_quorum),

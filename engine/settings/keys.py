@@ -89,6 +89,32 @@ class BrokerConfig(ClientSettings):
     name_servers: tuple[str, ...] = key(
         "namesrvAddr", "", says="name servers to register at; a slave also learns its master's address from them"
     )
+    fetch_name_servers_by_dns: bool = key(
+        "fetchNameSrvAddrByDnsLookup",
+        False,
+        says="take `namesrvAddr` as one HOST:PORT, and register at each address that DNS has for that host",
+    )
+    update_name_server_addr_period_ms: int = key(
+        "updateNameServerAddrPeriod", 120_000, 1000, unit="ms", says="time between two look-ups in DNS"
+    )
+    fetch_name_servers_by_address_server: bool = key(
+        "fetchNamesrvAddrByAddressServer",
+        False,
+        says="without `namesrvAddr`: ask an address server for the name servers, by HTTP",
+    )
+    fetch_namesrv_interval_ms: int = key(
+        "fetchNamesrvAddrInterval", 10_000, 1000, unit="ms", says="time between two questions to the address server"
+    )
+    namesrv_domain: str = key(  # system properties of RocketMQ's JVMs
+        "rocketmq.namesrv.domain",
+        "jmenv.tbsite.net",
+        says="host of the address server, or HOST:PORT; without a port, 8080",
+    )
+    namesrv_domain_subgroup: str = key(
+        "rocketmq.namesrv.domain.subgroup",
+        "nsaddr",
+        says="last part of the address server's path: `/rocketmq/nsaddr`",
+    )
     register_name_server_period_ms: int = key(
         "registerNameServerPeriod",
         30_000,
@@ -611,6 +637,11 @@ class BrokerConfig(ClientSettings):
         return type(self)(**{**vars(self), **changed})
 
     @property
+    def has_name_servers(self) -> bool:
+        """Return whether the broker registers at name servers, which its file lists or says how to find."""
+        return bool(self.name_servers) or self.fetch_name_servers_by_address_server
+
+    @property
     def rings(self) -> int:
         """Return how many rings there are.
 
@@ -626,6 +657,7 @@ OWN_KEYS = OWN_CLIENT_KEYS | frozenset(
     adminAllowList haAllowList metricsAllowList remotingConnectionsMax haCallersMax metricsConnectionsMax
     promotedRole haTlsMode haTlsConfigFile maxHaCatchUpByteInSecond haStartFromMin haSecretFile haAckFlushed
     haSecretRequired logLevel logForm logFile logFileMaxBytes logFilesKept columnarSidecar
+    rocketmq.namesrv.domain rocketmq.namesrv.domain.subgroup
     """.split()
 )
 

@@ -30,14 +30,14 @@ def effective(config: BrokerConfig, known: Epochs) -> BrokerConfig:
     master = host_port(known.master) or config.ha_master_address
     if not is_master_by_file:
         return config.replaced(ha_master_address=master)
-    if master is None and known.fenced_by is not None and not config.name_servers:  # else they say where it is by now
+    if master is None and known.fenced_by is not None and not config.has_name_servers:  # else they say where it is
         master = host_port(known.fenced_by.master)
     return config.replaced(broker_role=BrokerRole.SLAVE, broker_id=_free_id(known), ha_master_address=master)
 
 
 def knows_master(config: BrokerConfig) -> bool:
     """Whether a slave with these settings can find a master."""
-    return config.ha_master_address is not None or bool(config.name_servers)
+    return config.ha_master_address is not None or config.has_name_servers
 
 
 def _free_id(known: Epochs) -> int:

@@ -63,8 +63,6 @@ _STOPPING = (
     ("this broker has no controller; leave the key out, and set in inSyncReplicas how many replicas a put waits for",
      "allAckInSyncStateSet=false asyncLearner=false"),
     ("this broker does not pass messages to other brokers; leave the key out", "enableRemoteEscape=false"),
-    ("this broker does not look up name servers; leave the key out, and list each one in namesrvAddr",
-     "fetchNamesrvAddrByAddressServer=false fetchNameSrvAddrByDnsLookup=false"),
     ("this broker connects to name servers and to its master directly; leave the key out", "socksProxyConfig={}"),
 )  # fmt: skip
 
@@ -186,8 +184,8 @@ _WARNED = (
      "syncBrokerMetadataPeriod"),
     ("without effect: this broker registers all its topics in one request",
      "brokerTopicEnable clusterTopicEnable compressedRegister enableCreateSysGroup enableSingleTopicRegister "
-     "enableSplitMetadata enableSplitRegistration fetchNamesrvAddrInterval registerBrokerTimeoutMills "
-     "splitMetadataSize splitRegistrationSize updateNameServerAddrPeriod"),
+     "enableSplitMetadata enableSplitRegistration registerBrokerTimeoutMills "
+     "splitMetadataSize splitRegistrationSize"),
     ("without effect: this broker stores its tables of clients and offsets in its own way",
      "broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond cleanOfflineBrokerInterval "
      "consumerOffsetUpdateVersionStep delayOffsetUpdateVersionStep enableBroadcastOffsetStore "

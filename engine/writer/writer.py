@@ -99,7 +99,7 @@ class Writer:
         )
         self._target: drain_kernel.Target | None = None
         drain_kernel.redo(self._shared)
-        self._hold, self._may_hold = Hold(), bool(config.name_servers or config.ha_secret_file)
+        self._hold, self._may_hold = Hold(), config.has_name_servers or config.ha_secret_file is not None
         self._topics = TopicKeeper(config)
         self._topics.note(self._queues.names())
 

@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ from engine.protocol.ha import reign
 from engine.protocol.ha.hello import NONCE_BYTES
 from engine.protocol.ha.reign import Standing, Verdict
 from engine.protocol.remoting.codes import RequestCode
+from engine.remoting.peers.name_servers import LookupFailed, looked_up
 from engine.remoting.sockets.client import RemotingClient
 from engine.replication import ha_facts
 from engine.settings.config import BrokerConfig
@@ -257,7 +259,10 @@ def circle_of(config: BrokerConfig, how: RenewedContext | None, log: Callable[[]
     root = config.store_path_root_dir
     own = f"{config.broker_ip1}:{config.listen_port}"
     names = config.broker_cluster_name, config.broker_name
-    return Circle(*names, own, config.name_servers, peers.read(root), ha_facts.secret_of(config), how, log)
+    name_servers = tuple[str, ...]()
+    with suppress(LookupFailed):  # as where none of them answers
+        name_servers = looked_up(config)
+    return Circle(*names, own, name_servers, peers.read(root), ha_facts.secret_of(config), how, log)
 
 
 def log_at_rest(config: BrokerConfig) -> OwnLog:

@@ -23,7 +23,8 @@ from engine.protocol.tables.metadata import Metadata
 from engine.remoting.loop.role_tasks import RoleTasks
 from engine.remoting.loop.slices import in_slices
 from engine.remoting.peers.link import NoAnswer, RemotingLink
-from engine.settings.config import BrokerConfig, BrokerRole
+from engine.remoting.peers.name_servers import NameServers
+from engine.settings.config import BrokerRole
 from engine.shared_memory import address_cursors, addresses
 from engine.shared_memory.cursors import BrokerCounters
 from ipc import waiting
@@ -41,13 +42,14 @@ class MasterTables:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        name_servers: NameServers,
         counters: BrokerCounters,
         metadata: Metadata,
         tasks: RoleTasks,
         lines: RareLines,
         how: RenewedContext | None,
     ) -> None:
+        self._name_servers, config = name_servers, name_servers.config
         self._config, self._counters, self._metadata = config, counters, metadata
         self._tasks, self._lines, self._how = tasks, lines, how
         self.synchronize = slave_synchronize.SlaveSynchronize(
@@ -85,8 +87,8 @@ class MasterTables:
     async def learn(self, name_server: str, learned: Learned) -> None:
         """Take over what a name server says of our master."""
         self._learned[name_server] = learned
-        said = [self._learned[name] for name in self._config.name_servers if name in self._learned]
-        first = next((one for one in said if one.master_address), learned)  # in the order of namesrvAddr
+        said = [self._learned[name] for name in self._name_servers.now if name in self._learned]
+        first = next((one for one in said if one.master_address), learned)
         if not self._believes_greeting or not self._counters.ha_client.remoting.word.read():
             self._follow(first.master_address or None)
         if first.ha_server_address is not None and self._config.ha_master_address is None:

@@ -20,6 +20,7 @@ from engine.protocol.tables.register_body import Member
 from engine.remoting.loop.role_tasks import RoleTasks
 from engine.remoting.loop.slices import in_slices
 from engine.remoting.peers.link import NoAnswer, RemotingLink
+from engine.remoting.peers.name_servers import NameServers
 from engine.settings.config import BrokerConfig
 from engine.shared_memory.cursors import BrokerCounters, Reign
 from ipc.clock import monotonic_ms
@@ -50,6 +51,7 @@ def registration_of(config: BrokerConfig, counters: BrokerCounters) -> Registrat
     )
 
 
+LOOKED_FOR = "a name server to be looked up"
 ANSWER_SECONDS, UNREGISTER_SECONDS = 6.0, 1.0  # registerBrokerTimeoutMills
 SAID_CHARACTERS_MAX = 500
 
@@ -65,7 +67,7 @@ class Registrar:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        name_servers: NameServers,
         counters: BrokerCounters,
         metadata: Metadata,
         tasks: RoleTasks,
@@ -74,6 +76,7 @@ class Registrar:
         lost: Callable[[str], None],
         end_turn: Callable[[], None],
     ) -> None:
+        self.name_servers, config = name_servers, name_servers.config
         self.asking_id = config.broker_id
         self._config, self._counters, self._metadata = config, counters, metadata
         self._tasks, self._lines = tasks, lines
@@ -106,11 +109,18 @@ class Registrar:
         return self._silent(number)
 
     def _silent(self, number: int) -> list[str]:
-        return [address for address in self._config.name_servers if self._answered.get(address, 0) < number]
+        return [address for address in self._wanted() if self._answered.get(address, 0) < number]
+
+    def _wanted(self) -> tuple[str, ...]:
+        return self.name_servers.now or ((LOOKED_FOR,) if self._config.has_name_servers else ())
 
     def known_at(self) -> tuple[str, ...]:
         """The name servers that have answered this broker's last registration."""
         return tuple(address for address, (registration, _link) in self.registrations.items() if registration.is_known)
+
+    def is_known_at_all(self) -> bool:
+        """Whether there is no name server but those in `known_at`."""
+        return set(self._wanted()) <= set(self.known_at())
 
     def relay(self, texts: tuple[str, ...]) -> None:
         """Have the name servers hand these words on to another master of this name."""
@@ -124,11 +134,9 @@ class Registrar:
 
     def turn(self, now_ms: int, how: RenewedContext | None) -> None:
         """Ask where it is due; `how` TLS is spoken."""
-        if not self.registrations and self._counters.ha_listen_port.read():
-            links = {address: RemotingLink(address, ANSWER_SECONDS, how) for address in self._config.name_servers}
-            self.registrations = {
-                address: (registration_of(self._config, self._counters), link) for address, link in links.items()
-            }
+        self.name_servers.turn(now_ms)
+        if self.registrations.keys() != set(self.name_servers.now) and self._counters.ha_listen_port.read():
+            self._follow(how)
         is_asking = self._counters.reign.read() == Reign.ASKS
         for address, (registration, link) in self.registrations.items():
             registration.register_as(self.asking_id if is_asking else self._config.broker_id)
@@ -140,6 +148,16 @@ class Registrar:
             beat = registration.heartbeat(self._metadata, now_ms)
             if beat is not None and f"heartbeat {address}" not in self._tasks:
                 self._tasks.begin(f"heartbeat {address}", self._send_heartbeat(link, beat))
+
+    def _follow(self, how: RenewedContext | None) -> None:
+        """Register at the name servers of now alone; others take the broker for dead."""
+        for address in self.registrations.keys() - set(self.name_servers.now):
+            self.registrations.pop(address)[1].close()
+            self._lost(address)
+        for address in self.name_servers.now:
+            if address not in self.registrations:
+                link = RemotingLink(address, ANSWER_SECONDS, how)
+                self.registrations[address] = registration_of(self._config, self._counters), link
 
     async def _register(self, registration: Registration, link: RemotingLink, making: Making) -> None:
         asked, request = self._asked, await in_slices(making)

@@ -23,8 +23,8 @@ from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.loop.role_tasks import RoleTasks
 from engine.remoting.loop.work_pool import BUSY
 from engine.remoting.peers.link import NoAnswer, RemotingLink
+from engine.remoting.peers.name_servers import NameServers
 from engine.settings.client_keys import REPLICAS_MAX
-from engine.settings.config import BrokerConfig
 from ipc.clock import monotonic_ms
 from store.compat import line_of
 from store.errors import StoreError
@@ -78,12 +78,15 @@ class Replica:
 class ReplicaLocks:
     """The other brokers of one group."""
 
-    def __init__(self, config: BrokerConfig, tasks: RoleTasks, lines: RareLines, how: RenewedContext | None) -> None:
+    def __init__(
+        self, name_servers: NameServers, tasks: RoleTasks, lines: RareLines, how: RenewedContext | None
+    ) -> None:
+        self._name_servers, config = name_servers, name_servers.config
         self._config, self._tasks, self._lines, self._how = config, tasks, lines, how
         self.is_strict = config.lock_in_strict_mode and line_of(config.compat).groups.locks_by_quorum
         self._quorum = config.total_replicas // 2 + 1
         self._replicas: dict[str, Replica] = {}
-        self._names = {address: RemotingLink(address, MEMBERS_SECONDS, how) for address in config.name_servers}
+        self._names: dict[str, RemotingLink] = {}
         self._due_ms = self._under_way = 0
         self._unlocking: set[asyncio.Task[None]] = set()
 
@@ -98,7 +101,10 @@ class ReplicaLocks:
     async def _learn(self) -> None:
         fields = {"clusterName": self._config.broker_cluster_name, "brokerName": self._config.broker_name}
         request = RemotingCommand(RequestCode.GET_BROKER_MEMBER_GROUP, ext_fields=fields, version=REQUEST_VERSION)
-        for link in self._names.values():
+        for address in self._names.keys() - set(self._name_servers.now):
+            self._names.pop(address).close()
+        for address in self._name_servers.now:
+            link = self._names.setdefault(address, RemotingLink(address, MEMBERS_SECONDS, self._how))
             try:
                 self._follow(_members_of(await link.ask(request), self._config.broker_id))
             except (NoAnswer, StoreError) as error:

@@ -70,7 +70,7 @@ class Rivals(Part):
         self._threads = ThreadPoolExecutor(2, "rivals")
         self._tls, self._lines = tls.of_broker(context.config), RareLines(log)
         config = context.config
-        self._watch = Watch(monotonic_ms(), may_step_down=bool(config.name_servers or config.ha_secret_file))
+        self._watch = Watch(monotonic_ms(), may_step_down=config.has_name_servers or config.ha_secret_file is not None)
         self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         self.later = {RequestCode.STEP_DOWN: self._asked_to_step_down}
 
@@ -89,8 +89,7 @@ class Rivals(Part):
 
     def _can_be_found(self, now_ms: int) -> bool:
         """Return whether this master answers, and each name server lists it; a silent one is waited for FOUND_MS."""
-        names = set(self.context.config.name_servers)
-        is_listed = names <= set(self.context.registrar.known_at()) or now_ms - self._began_ms > FOUND_MS
+        is_listed = self.context.registrar.is_known_at_all() or now_ms - self._began_ms > FOUND_MS
         return is_listed and self.context.counters.listen_port.read() > 0
 
     def _meet_slaves(self) -> int:
@@ -117,7 +116,7 @@ class Rivals(Part):
         if self._is_held():
             log.warning("this master stood still: it takes messages again once it has asked who else is one")
         try:
-            has_whom = self._met or self.context.config.name_servers
+            has_whom = self._met or self.context.config.has_name_servers
             asked = self.context.loop.run_in_executor(self._threads, self._judged) if has_whom else None
             masters, listed = await asked if asked is not None else ([], {})
             proved = {one.master.address for one in masters}

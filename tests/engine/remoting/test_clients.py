@@ -9,7 +9,6 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,18 +29,13 @@ from engine.remoting.links import exchange
 from engine.remoting.peers import master_tables
 from engine.remoting.sockets.client import RemotingClient
 from engine.remoting.sockets.server import RemotingServer
-from engine.settings.config import BrokerConfig, from_mapping
 from engine.shared_memory import address_cursors, live_settings
-from engine.shared_memory.cursors import BrokerCounters
-from engine.shared_memory.queue_ends import QueueEnds
-from ipc import waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.compat import LINES
 from store.files.file_io import CREATING_SUFFIX
 from store.names import CONSUMER_OFFSETS, GROUPS, TOPICS
 from store.tables import json_files
-from tests.harness import served_front
-from tests.harness.clients_turns import turn_until
+from tests.harness.clients_turns import role, turn_until
 from tests.harness.conditions import await_that
 from tests.harness.served_names import Serving
 from tools.common.local_broker import free_port
@@ -63,35 +57,6 @@ def silent() -> Iterator[int]:
         listening.bind(("127.0.0.1", 0))
         listening.listen(16)
         yield listening.getsockname()[1]
-
-
-@contextmanager
-def role(store: Path, region_dir: Path, names: str, **settings: object) -> Iterator[tuple[Clients, BrokerConfig]]:
-    port = free_port()
-    config = from_mapping(
-        {
-            "storePathRootDir": store,
-            "regionPath": region_dir,
-            "brokerName": "a",
-            "brokerIP1": "127.0.0.1",
-            "listenPort": port,
-            "namesrvAddr": names,
-            **settings,
-        }
-    )
-    counters = BrokerCounters.create(region_dir / "counters")
-    live_settings.publish(counters, config)
-    waiting.publish(counters.ha_listen_port, port + 1)
-    exchange.create(region_dir, 1)
-    QueueEnds.create(region_dir, {}).close()
-    bells = exchange.Bells.make(1)
-    server = Clients(config, counters, bells)
-    try:
-        with served_front.served(config, counters, bells):
-            yield server, config
-    finally:
-        server.close()
-        bells.close()
 
 
 def in_a_thread(server: Clients, work: Callable[[], RemotingCommand]) -> RemotingCommand:

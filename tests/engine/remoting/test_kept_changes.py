@@ -24,8 +24,7 @@ from engine.settings.config import load
 from store.files import file_io
 from store.names import CONSUMER_OFFSETS, GROUPS, TOPICS
 from store.tables import json_files
-from tests.engine.remoting.test_clients import role
-from tests.harness.clients_turns import turn_until
+from tests.harness.clients_turns import role, turn_until
 from tests.harness.killing import kill_broker
 from tests.harness.page_loss import LossyDisk
 from tests.harness.served_names import Serving

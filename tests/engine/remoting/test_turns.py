@@ -31,8 +31,7 @@ from store.tables.entry_texts import STEP, compact_of
 from store.tables.json_steps import PART_CHARS, STEP_CHARS
 from store.tables.tables import QUEUES_A_STEP, topic_config
 from tests.engine.remoting.files.test_broker_files import NOW, config_of
-from tests.engine.remoting.test_clients import role
-from tests.harness.clients_turns import turn_until
+from tests.harness.clients_turns import role, turn_until
 from tests.harness.conditions import await_that
 from tests.harness.served_names import Serving
 

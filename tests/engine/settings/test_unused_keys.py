@@ -24,7 +24,6 @@ STOPPING = {
     "duplicationEnable": "true", "inBrokerContainer": "true", "enableDLegerCommitLog": "true ",
     "enableControllerMode": "true", "allAckInSyncStateSet": "true", "asyncLearner": "true",
     "enableRemoteEscape": "true",
-    "fetchNamesrvAddrByAddressServer": "true", "fetchNameSrvAddrByDnsLookup": "true",
     "socksProxyConfig": '{"*":{"addr":"10.0.0.1:1080"}}',
 }  # fmt: skip
 

@@ -25,7 +25,7 @@ from store.tables import json_files
 from store.tables import tables as broker_tables
 from store.tables.steps import at_once
 from store.tables.tables import DataVersion, topic_config
-from tests.harness.conditions import await_that
+from tests.harness.conditions import SECONDS, await_that
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
 
 NOW = 1_700_000_000_000
@@ -283,7 +283,7 @@ def test_a_new_queue_of_a_deleted_topic_makes_it_again(store_dir: Path, region_d
     files.metadata.delete_topic("t", NOW)
     files.save(NOW)
     keeper.note([("t", 1)], in_use=True)
-    keeper.save(NOW)
+    assert keeper.finish(NOW, SECONDS)  # also where the first write was slow, and the file is read beside
     assert files.look(NOW, dispatched=True)
     assert "t" in files.metadata.topics and not files.metadata.gone_topics
 

@@ -13,8 +13,7 @@ from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.clients import Clients
 from engine.remoting.peers import master_tables
 from ipc.clock import monotonic_ms
-from tests.engine.remoting.test_clients import role
-from tests.harness.clients_turns import turn_until
+from tests.harness.clients_turns import role, turn_until
 from tests.harness.conditions import SECONDS
 from tests.harness.served_names import Serving
 

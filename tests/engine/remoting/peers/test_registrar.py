@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from engine.remoting.peers.name_servers import NameServers
 from engine.remoting.peers.registrar import Registrar
 from engine.settings.config import from_mapping
 from engine.shared_memory.cursors import BrokerCounters
@@ -21,7 +22,8 @@ def registrar(directory: Path, *names: str) -> Registrar:
     config = from_mapping({"storePathRootDir": directory / "store", "namesrvAddr": ";".join(names)})
     nothing = cast(Any, None)
     counters = BrokerCounters.create(directory / "counters")
-    return Registrar(config, counters, nothing, nothing, nothing, nothing, nothing, end_turn=lambda: None)
+    names_now = NameServers(config, nothing, nothing)
+    return Registrar(names_now, counters, nothing, nothing, nothing, nothing, nothing, end_turn=lambda: None)
 
 
 def test_a_topic_that_is_made_before_the_first_registration_waits_for_it(tmp_path: Path) -> None:

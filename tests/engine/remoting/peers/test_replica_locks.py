@@ -19,6 +19,7 @@ from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import FrameSplitter, RemotingCommand, decode, encode
 from engine.remoting.loop.role_tasks import RoleTasks
 from engine.remoting.peers import replica_locks
+from engine.remoting.peers.name_servers import NameServers
 from engine.remoting.peers.replica_locks import ReplicaLocks
 from engine.settings.config import from_mapping
 from tests.harness.conditions import await_that
@@ -85,7 +86,8 @@ async def opened(directory: Path, names: str, replicas: int, known: int) -> Asyn
         "namesrvAddr": names, "brokerName": "broker-a", "brokerIP1": "127.0.0.1",
     })  # fmt: skip
     tasks = RoleTasks(asyncio.get_running_loop())
-    locks = ReplicaLocks(config, tasks, RareLines(logging.getLogger("slipstream.remoting")), None)
+    lines = RareLines(logging.getLogger("slipstream.remoting"))
+    locks = ReplicaLocks(NameServers(config, tasks, lines), tasks, lines, None)
     locks.turn(0)
     await asyncio.to_thread(await_that, lambda: len(locks._replicas) == known, "the group is known")
     yield locks
