@@ -6,6 +6,7 @@ It knows no threads and no clock. Whoever shares it between threads holds a lock
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -37,7 +38,8 @@ class AssignedQueue:
         self.is_at_end = self.is_paused = self.is_dropped = False
         self.pulled_ms = self.taken_ms = 0
         self.lost = 0  # offsets that were deleted before they were read
-        self.rests_until = 0.0  # monotonic
+        self.rests_until = 0.0  # monotonic, as the next
+        self.locked_until = math.inf  # from when on another member may have the queue's lock
         self._waiting: deque[Message] = deque()
         self._left: OrderedDict[int, int] = OrderedDict()  # bytes of those not done, by offset, ascending
         self._left_bytes = 0
@@ -80,7 +82,7 @@ class AssignedQueue:
 
     def may_hand_out(self, now: float) -> bool:
         """Whether `take` hands out a message at this (monotonic) time."""
-        if not self._waiting or self.is_paused or self.is_dropped or now < self.rests_until:
+        if not self._waiting or self.is_paused or self.is_dropped or not self.rests_until <= now < self.locked_until:
             return False
         return not (self.in_order and self.handed_out)
 

@@ -59,6 +59,9 @@ PULL_SECONDS = 30.0
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"  # of Java's consumers
 OFFSET_RESET = "OFFSET_RESET"  # the remark of a 5.x broker's answer
 UNLOCK_SECONDS = 20.0  # for messages in hand before another member gets their queue
+BROKER_LOCK_SECONDS = 60.0  # that a broker keeps a lock for its member
+LOCK_SECONDS, LOCK_AGAIN_SECONDS = 30.0, 10.0  # that the member believes in it; between two renewals
+NOT_FILTERED = (ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_PARSE_FAILED)
 FAILURES = (PeerUnreachable, PeerRefused, ClientError, StoreError, OSError, *MALFORMED)
 
 
@@ -163,6 +166,8 @@ class Member:
                 raise
             self._warn("the queues could not be shared", str(error))
         rounds = [(HEARTBEAT_SECONDS, self._heartbeat), (COMMIT_SECONDS, self.commit), (60.0, self._tell_rest)]
+        if self._wanted.in_order:
+            rounds.append((LOCK_AGAIN_SECONDS, self._keep_locks))
         if self.shelf.near is not None and self.shelf.near.resets_are_pulled:
             rounds.append((COMMIT_SECONDS, self.hear_resets))
         self._tasks = [self._loop.create_task(self._again(seconds, work)) for seconds, work in rounds]
@@ -208,16 +213,14 @@ class Member:
         wanted = self._wanted
         client_id, subscriptions = self._cluster.client_id, self._subscriptions()
         body = heartbeat_of(client_id, wanted.group, wanted.begin, subscriptions, broadcasts=wanted.broadcasts)
-        reached = 0
-        failed: PeerUnreachable | None = None
-        for connection in self._cluster.every_broker():
-            try:
-                await connection.need(RequestCode.HEART_BEAT, body=body)
-                reached += 1
-            except PeerUnreachable as unreachable:
-                failed = unreachable
-        if failed is not None and not reached:
-            raise failed
+        beats = [connection.need(RequestCode.HEART_BEAT, body=body) for connection in self._cluster.every_broker()]
+        said = await asyncio.gather(*beats, return_exceptions=True)
+        failed = [one for one in said if isinstance(one, BaseException)]
+        for error in failed:
+            if len(failed) == len(said) or not isinstance(error, FAILURES):
+                raise error
+            if isinstance(error, PeerRefused):
+                self._warn("a broker refuses this member", str(error))
 
     @property
     def _retry_topic(self) -> str:
@@ -257,14 +260,14 @@ class Member:
         places = None if route is None else await self._share_of(route.reads)
         if places is None:
             return None
-        held, failed = {place for place in self.shelf.queues if place.topic == topic}, None
-        await self._give_up(held - places)
-        for broker, of_broker in _by_broker(places).items():
+        failed = None
+        await self._give_up([place for place in self.shelf.queues if place.topic == topic and place not in places])
+        for broker, of_broker in _by_broker(sorted(places - set(self.shelf.queues))).items():
             try:
-                wanted = await self._locked(broker, of_broker) if self._wanted.in_order else set(of_broker)
-                await self._give_up((held & set(of_broker) & set(self.shelf.queues)) - wanted)
-                for place in sorted(wanted - set(self.shelf.queues)):
-                    await self._begin(place)
+                until = _locked_until()
+                wanted = await self._locked(broker, of_broker) if self._wanted.in_order else of_broker
+                for place in wanted:
+                    await self._begin(place, until)
             except FAILURES as error:
                 failed = error
         return failed
@@ -276,8 +279,10 @@ class Member:
         members = await self._members(places)
         return None if members is None else set(self._wanted.strategy(places, members, self._cluster.client_id))
 
-    async def _begin(self, place: Place) -> None:
+    async def _begin(self, place: Place, locked_until: float) -> None:
         queue = AssignedQueue(place, await self._begin_of(place), in_order=self._wanted.in_order)
+        if queue.in_order:
+            queue.locked_until = locked_until
         with self.shelf.changing():
             self.shelf.queues[place] = queue
         self._start_pull(queue)
@@ -288,7 +293,9 @@ class Member:
             if pull is not None:
                 pull.cancel()
             with self.shelf.changing():
-                queue = self.shelf.queues.pop(place)
+                queue = self.shelf.queues.pop(place, None)
+                if queue is None:  # another task gave it up meanwhile
+                    continue
                 queue.is_dropped = True
             goodbye = asyncio.get_running_loop().create_task(self._commit_and_unlock(queue))
             self._goodbyes.add(goodbye)
@@ -329,10 +336,38 @@ class Member:
 
     # locks of queues that are consumed in order
 
-    async def _locked(self, broker: str, places: Iterable[Place]) -> set[Place]:
+    async def _locked(self, broker: str, places: Iterable[Place]) -> list[Place]:
         """Those of a broker's queues that are this member's alone now."""
         answer = await self._cluster.broker(broker).need(RequestCode.LOCK_BATCH_MQ, body=self._lock_body(places))
-        return {Place(one.topic, one.broker_name, one.queue_id) for one in locked_of(answer.body)}
+        locked = {Place(one.topic, one.broker_name, one.queue_id) for one in locked_of(answer.body)}
+        return [place for place in places if place in locked]
+
+    async def _keep_locks(self) -> None:
+        """Lock all queues again, also while nobody says who is in the group; give up those that another member has.
+
+        Each broker is tried before the last error is raised.
+        """
+        failed: Exception | None = None
+        for broker, places in _by_broker(self.shelf.queues).items():
+            try:
+                until, locked = _locked_until(), await self._locked(broker, places)
+                await self._give_up(set(places) - set(locked))
+                for place in locked:
+                    await self._renew(place, until)
+            except FAILURES as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    async def _renew(self, place: Place, until: float) -> None:
+        """Believe in a lock again. Where another member may have had it since, go on at the group's offset."""
+        queue = self.shelf.queues.get(place)
+        if queue is None:
+            return
+        if until - queue.locked_until > BROKER_LOCK_SECONDS:
+            self.seek(place, await self._begin_of(place))
+        with self.shelf.changing():
+            queue.locked_until = until
 
     async def _unlock(self, places: Iterable[Place]) -> None:
         if not self._wanted.in_order:
@@ -469,7 +504,8 @@ class Member:
                 else:
                     await self._pull_once(queue)
             except FAILURES as error:
-                if isinstance(error, PeerRefused) and not self._topics[queue.place.topic].is_by_tags:
+                is_by_tags = self._topics[queue.place.topic].is_by_tags
+                if isinstance(error, PeerRefused) and error.response_code in NOT_FILTERED and not is_by_tags:
                     self.shelf.fail(error)  # no broker filters differently a second later
                     return
                 queue.broker_id = MASTER
@@ -511,6 +547,8 @@ class Member:
             case ResponseCode.SUCCESS | ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY:
                 queue.pulled(messages, next_offset)
                 queue.is_at_end = answer.code == ResponseCode.PULL_NOT_FOUND or next_offset >= queue.end
+            case ResponseCode.PULL_OFFSET_MOVED if answer.remark == OFFSET_RESET:
+                queue.read_from(next_offset)
             case ResponseCode.PULL_OFFSET_MOVED:
                 self._moved(queue, next_offset)
             case _:
@@ -531,6 +569,11 @@ class Member:
             queue.read_from(offset)
         else:
             queue.is_at_end = True
+
+
+def _locked_until() -> float:
+    """Until when a member believes in locks that it asks for now."""
+    return time.monotonic() + LOCK_SECONDS
 
 
 def _by_broker(places: Iterable[Place]) -> dict[str, list[Place]]:

@@ -66,6 +66,13 @@ def test_in_order_nothing_comes_before_the_message_in_hand_is_done() -> None:
     assert offsets_of(queue.take(1)) == [1]
 
 
+def test_nothing_is_handed_out_once_another_member_may_have_the_lock() -> None:
+    queue = AssignedQueue(PLACE, 0, in_order=True)
+    queue.pulled(at(0), 1)
+    queue.locked_until = 5.0
+    assert queue.may_hand_out(4.9) and not queue.may_hand_out(5.0)
+
+
 def test_a_queue_that_is_read_from_elsewhere_forgets_what_was_handed_out() -> None:
     queue = AssignedQueue(PLACE, 0)
     queue.pulled(at(0, 1), 2)

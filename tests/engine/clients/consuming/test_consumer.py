@@ -20,13 +20,15 @@ from typing import Any
 import pytest
 
 from engine.clients.cluster import Place
+from engine.clients.consuming import member
 from engine.clients.consuming.consumer import Consumer, Topics
 from engine.clients.consuming.received import ReceivedMessage
-from engine.clients.consuming.requests import Subscription
+from engine.clients.consuming.requests import Subscription, lock_body
 from engine.clients.loop_thread import ClientClosed, ForeignClient
 from engine.clients.names import ClientError
 from engine.producer import Producer
-from engine.protocol.remoting.codes import RequestCode
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerRefused, RemotingClient
 from engine.shared_memory.cursors import BrokerCounters
 from ipc.clock import wall_ms
@@ -181,6 +183,47 @@ def test_in_order_a_failure_stops_its_queue_and_no_other(broker: Broker, topic: 
     assert [one for one in seen if one[0] == "b"] == ["b1", "b2"]
 
 
+def _lock(broker: Broker, code: RequestCode, client_id: str, group: str, place: Place) -> None:
+    with RemotingClient(broker.address, timeout=120.0) as client:
+        client.ask(code, body=lock_body(group, client_id, [place.value()]))
+
+
+def test_in_order_nothing_comes_while_the_lock_may_be_anothers(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(broker, topic, ["0", "1", "2"])
+    monkeypatch.setattr(member, "LOCK_AGAIN_SECONDS", 1e6)
+    monkeypatch.setattr(member, "LOCK_SECONDS", 0.0)
+    with broker.consumer(topic, topic, ordered=True, **FIRST) as consumer:
+        [place] = [one for one in queues_of(consumer, topic) if one.queue_id == 0]
+        assert consumer.poll(timeout=0.1) == [], "no renewal came in time"
+        monkeypatch.setattr(member, "LOCK_SECONDS", 1e6)
+        consumer._thread.run(consumer._member._keep_locks())
+        assert [message.text for message in consumer.poll(timeout=SECONDS)] == ["0"]
+        fields = {"consumerGroup": topic, "topic": topic, "queueId": "0", "commitOffset": "2"}
+        with RemotingClient(broker.address, timeout=120.0) as client:  # another member had the queue meanwhile
+            client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        consumer._member.shelf.queues[place].locked_until = 0.0
+        consumer._thread.run(consumer._member._keep_locks())
+        assert [message.text for message in consumer.poll(timeout=SECONDS)] == ["2"]
+
+
+def test_in_order_a_queue_that_another_member_locked_is_given_up(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(broker, topic, ["0"])
+    monkeypatch.setattr(member, "LOCK_AGAIN_SECONDS", 1e6)
+    with broker.consumer(topic, topic, ordered=True, **FIRST) as consumer:
+        [place] = [one for one in queues_of(consumer, topic) if one.queue_id == 0]
+        _lock(broker, RequestCode.UNLOCK_BATCH_MQ, consumer.client_id, topic, place)
+        _lock(broker, RequestCode.LOCK_BATCH_MQ, "another", topic, place)
+        consumer._thread.run(consumer._member._keep_locks())
+        assert place not in consumer.assignment() and consumer.poll(timeout=0.1) == []
+        _lock(broker, RequestCode.UNLOCK_BATCH_MQ, "another", topic, place)
+        consumer._thread.run(consumer._member._rebalance())
+        assert [message.text for message in consumer.poll(timeout=SECONDS)] == ["0"]
+
+
 def test_two_members_in_order_never_have_a_queue_together(broker: Broker, topic: str) -> None:
     for queue in range(4):
         send(broker, topic, [f"{queue}"], queue)
@@ -207,6 +250,58 @@ def test_tags_choose_and_the_rest_counts_as_consumed(broker: Broker, topic: str)
         consumer.poll(1, 0.0)
         await_that(lambda: set(consumer.lag().values()) == {0}, "all is consumed")
     assert bodies == ["0", "2", "3", "5"]
+
+
+def test_a_reset_by_an_administrator_is_no_loss(broker: Broker, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    send(broker, topic, ["0"])
+    with broker.consumer(topic, topic, **FIRST) as consumer:
+        everything = [str(place.queue_id) for place in queues_of(consumer, topic)]
+        for queue_id in range(1, len(everything)):  # 4.9 resets a group that has an offset in each queue
+            send(broker, topic, [str(queue_id)], queue_id)
+        received: list[str] = []
+        while len(received) < len(everything):
+            received += [message.text for message in consumer.poll(timeout=SECONDS)]
+        consumer.poll(1, 0.0)
+        consumer.commit()
+        with RemotingClient(broker.address, timeout=120.0) as client:
+            wanted = {"topic": topic, "group": topic, "timestamp": "0", "isForce": "true"}
+            client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, wanted)
+        while len(received) < 2 * len(everything):
+            received += [message.text for message in consumer.poll(timeout=SECONDS)]
+        assert sorted(received) == sorted(2 * everything)
+        assert not any(queue.lost for queue in consumer._member.shelf.queues.values())
+    assert "deleted" not in caplog.text and "ends at" not in caplog.text
+
+
+def test_a_broker_that_refuses_a_member_keeps_no_other_one_from_its_heartbeats(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(broker, topic, ["0"])
+    with broker.consumer(topic, topic, **FIRST) as consumer:
+        cluster, beat, refused = consumer._cluster, consumer._member._heartbeat, []
+        [well] = cluster.every_broker()
+
+        class Refusing:
+            async def need(self, code: int, **_asked: object) -> RemotingCommand:
+                refused.append(code)
+                raise PeerRefused("elsewhere:1", code, RemotingCommand(ResponseCode.NO_PERMISSION))
+
+        heard: list[int] = []
+        need = well.need
+
+        async def noted(code: int, **asked: Any) -> RemotingCommand:
+            heard.append(code)
+            return await need(code, **asked)
+
+        monkeypatch.setattr(well, "need", noted)
+        monkeypatch.setattr(cluster, "every_broker", lambda: iter([Refusing(), well]))
+        consumer._thread.run(beat())
+        assert refused == heard == [RequestCode.HEART_BEAT]
+        assert "elsewhere:1" in caplog.text
+        monkeypatch.setattr(cluster, "every_broker", lambda: iter([Refusing()]))
+        with pytest.raises(PeerRefused):
+            consumer._thread.run(beat())
+        monkeypatch.undo()
 
 
 def _seek_and_read(
