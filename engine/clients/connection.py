@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from engine.net.tls import RenewedContext
 
 READ_BYTES = 256 * 1024
+SILENT_SECONDS = 1.0  # without an answer, or anything else, before a connection is given up
+UNREAD_BYTES_MAX = 4 << 20  # answers that a peer has not read
 CLOSE_SECONDS = 1.0
 NOT_SERVED = "this client does not support this request"
 Pushed = Callable[[RemotingCommand], RemotingCommand | None]  # the answer; None: nobody serves that
@@ -52,6 +55,7 @@ class Connection:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
+        self._read_at = 0.0  # monotonic
 
     async def ask(
         self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", timeout: float | None = None
@@ -59,7 +63,7 @@ class Connection:
         """The answer, whatever its code. Raises PeerUnreachable."""
         request = self._request(code, fields, body)
         opaque = request.opaque
-        seconds = self._timeout if timeout is None else timeout
+        seconds, began = self._timeout if timeout is None else timeout, time.monotonic()
         try:
             async with asyncio.timeout(seconds):
                 writer = await self._opened()
@@ -69,7 +73,10 @@ class Connection:
                 await writer.drain()
                 return await answer
         except TimeoutError:
-            raise PeerUnreachable(self.address, f"no answer within {seconds:g} s") from None
+            silent = PeerUnreachable(self.address, f"no answer within {seconds:g} s")
+            if seconds >= SILENT_SECONDS and self._read_at < began:  # it may lead nowhere any more: make another one
+                self._broke(silent)
+            raise silent from None
         except (OSError, ValueError, MalformedFrame) as reason:
             self._broke(reason)
             raise PeerUnreachable(self.address, reason) from reason
@@ -120,6 +127,7 @@ class Connection:
         splitter, reason = FrameSplitter(), Exception(HUNG_UP)
         try:
             while data := await reader.read(READ_BYTES):
+                self._read_at = time.monotonic()
                 for command in map(decode, splitter.feed(data)):
                     self._take(command)
         except (OSError, MalformedFrame) as error:
@@ -138,6 +146,9 @@ class Connection:
         except (StoreError, KeyError, TypeError, ValueError) as error:
             said = command.answer(ResponseCode.SYSTEM_ERROR, f"malformed: {error}", version=REQUEST_VERSION)
         if not command.is_oneway and self._writer is not None:
+            if self._writer.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+                self._broke(ConnectionResetError("it asks and does not read the answers"))
+                return
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             self._writer.write(encode(said or command.answer(code, NOT_SERVED, version=REQUEST_VERSION)))
 

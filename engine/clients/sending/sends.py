@@ -61,10 +61,11 @@ class Sends:
         """Send heartbeats and look up routes until it is cancelled."""
         while True:
             await asyncio.sleep(PERIOD_SECONDS)
-            for topic in list(self._topics):
-                with suppress(*FAILURES):
-                    await self._look_up(topic)
             await asyncio.gather(*map(self._greet, self._masters()))
+            with suppress(PeerUnreachable):  # of a name server, which is asked again in the next round
+                for topic in list(self._topics):
+                    with suppress(PeerRefused, ClientError, StoreError):
+                        await self._look_up(topic)
 
     # sends
 

@@ -361,22 +361,6 @@ def committed(consumer: Consumer, place: Place) -> int | None:
     return None
 
 
-def test_an_administrator_resets_the_offsets(broker: LocalBroker, topic: str) -> None:
-    for queue_id in range(QUEUES):
-        send(broker, topic, [f"{queue_id}"], queue_id)
-    everything = [f"{queue_id}" for queue_id in range(QUEUES)]
-    with local(broker, topic, topic) as consumer:
-        assert sorted(message.text for message in taken(consumer, QUEUES)) == everything
-        consumer.poll(1, 0.0)
-        consumer.commit()
-        with RemotingClient(f"127.0.0.1:{broker.port}", timeout=120.0) as client:
-            wanted = {"topic": topic, "group": topic, "timestamp": "0", "isForce": "true"}
-            client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, wanted)
-        assert sorted(message.text for message in taken(consumer, QUEUES)) == everything
-        consumer.poll(1, 0.0)
-        assert [consumer.position(place) for place in queues_of(consumer, topic)] == [1] * QUEUES
-
-
 def test_nothing_is_read_behind_the_published_end(broker: LocalBroker, topic: str) -> None:
     send(broker, topic, ["one", "two", "three"])
     here = LocalQueues(extent.require_running(broker.store))
