@@ -10,6 +10,7 @@ from engine.clients.consuming.shelf import Handed
 from store.message.compression import body_of
 from store.message.properties import RETRY_TOPIC, UNIQ_KEY
 from store.message.record import SysFlag
+from store.message.topics import RETRY_PREFIX
 
 
 class Source(Protocol):
@@ -62,7 +63,8 @@ class ReceivedMessage:
     @property
     def topic(self) -> str:
         """The topic that it was sent to, also when it is delivered again through the group's retry topic."""
-        return self.properties.get(RETRY_TOPIC) or self.handed.message.topic
+        topic = self.handed.message.topic
+        return self.properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_PREFIX) else topic
 
     @property
     def properties(self) -> dict[str, str]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.clients.cluster import Place
 from engine.clients.consuming.assigned_queue import AssignedQueue, Bounds
+from engine.clients.consuming.received import ReceivedMessage
+from engine.clients.consuming.shelf import Handed
+from store.message import properties as property_string
 from store.message.host import Host
 from store.message.record import MAGIC_V1, Message
 
@@ -71,6 +75,13 @@ def test_nothing_is_handed_out_once_another_member_may_have_the_lock() -> None:
     queue.pulled(at(0), 1)
     queue.locked_until = 5.0
     assert queue.may_hand_out(4.9) and not queue.may_hand_out(5.0)
+
+
+def test_only_a_retry_topic_hides_the_topic_that_a_message_was_sent_to() -> None:
+    texts = property_string.format({"RETRY_TOPIC": "orders"})
+    for topic, shown in (("%RETRY%g", "orders"), ("%DLQ%g", "%DLQ%g"), ("another", "another")):
+        message = replace(MESSAGE, topic=topic, properties_raw=texts)
+        assert ReceivedMessage(Handed(message, AssignedQueue(PLACE, 0), 0), cast(Any, None)).topic == shown
 
 
 def test_a_queue_that_is_read_from_elsewhere_forgets_what_was_handed_out() -> None:
