@@ -19,6 +19,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
@@ -29,6 +30,7 @@ from engine.clients.consuming.assigned_queue import AssignedQueue, Bounds
 from engine.clients.consuming.back_off import PAUSE_MS, RETRIES_MAX, TRY_AGAIN_MS
 from engine.clients.consuming.database_offsets import DatabaseOffsets
 from engine.clients.consuming.member import FAILURES, Member, Wanted
+from engine.clients.consuming.processes import SIGNALS, run_in_processes
 from engine.clients.consuming.received import ReceivedMessage
 from engine.clients.consuming.requests import FIRST, LAST, Subscription
 from engine.clients.consuming.shelf import REST_SECONDS, Handed
@@ -44,7 +46,6 @@ MESSAGES_A_TURN = 64  # that a loop takes from the shelf at a time
 INSTANCE = "DEFAULT"  # of Java's broadcasting consumers
 STOP_SECONDS = 30.0
 TIMEOUT_SECONDS = 5.0
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Options(NamedTuple):
@@ -101,7 +102,10 @@ class Consumer:
         self._cluster = Cluster(names, broker, self.options.timeout, tls_of(tls_config), credentials)
         if self.options.instance or self.options.broadcasts:
             self._cluster.rename(self.options.instance or INSTANCE)
-        self._member = Member(self._cluster, _wanted(group, topics, self.options))
+        wanted = _wanted(group, topics, self.options)
+        same = partial(Consumer, broker=broker, tls_config=tls_config, credentials=credentials, **options)
+        self._another = partial(same, where, group, wanted.topics)
+        self._member = Member(self._cluster, wanted)
         if store is not None:
             self._member.read_near(store)
         self._thread = LoopThread(self, f"consumer of {group}", self._cluster.close)
@@ -273,12 +277,19 @@ class Consumer:
             log.warning("%r is not taken back, and comes again here: %s", message, error)
             self._member.shelf.again([message.handed], TRY_AGAIN_MS / 1000)
 
-    def run(self, handler: Callable[[ReceivedMessage], object], *, workers: int = 1) -> None:
+    def run(
+        self, handler: Callable[[ReceivedMessage], object], *, workers: int = 1, processes: int | None = None
+    ) -> None:
         """Call `handler` with each message, in `workers` threads, until `stop`, SIGTERM or Ctrl-C; then close.
 
         A message is acknowledged when the handler returns, and delivered again, later, when it raises. Signals are
-        heeded where this is called in the main thread.
+        heeded where this is called in the main thread. With `processes`, that number of forked processes do it, each
+        with its own threads and as a member of its own; one that dies is reported and replaced. Raises ClientError if
+        one dies ten times, and for a consumer that is a member already, or whose name only one member can have.
         """
+        if processes is not None:
+            self._run_in_processes(partial(self._run_another, handler, workers), processes)
+            return
         self.start()
         threads = [threading.Thread(target=self._work, args=(handler,)) for _ in range(workers)]
         try:
@@ -290,6 +301,26 @@ class Consumer:
                         thread.join(REST_SECONDS)  # between which Python calls the handlers of signals
         finally:
             self.close()
+
+    def _run_in_processes(self, serve: Callable[[], None], count: int) -> None:
+        if count < 1:
+            raise ClientError(f"processes={count}: give at least 1")
+        if self.options.broadcasts or self.options.instance:
+            raise ClientError("processes exclude broadcasts and instance: each process is a member with its own name")
+        with self._starting:
+            if self._is_started:
+                raise ClientError("processes need a consumer that is no member yet: call run first, and not in `with`")
+            self._thread.require_owned()
+            self._thread.close()  # a process with threads forks into one with their locks
+            self._member.shelf.close()
+        with _ended_by_signals(self.stop):
+            run_in_processes(serve, self.group, count, lambda: self._member.shelf.is_ended)
+
+    def _run_another(self, handler: Callable[[ReceivedMessage], object], workers: int) -> None:
+        another = self._another()
+        with _ended_by_signals(another.stop):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            another.run(handler, workers=workers)
 
     def _work(self, handler: Callable[[ReceivedMessage], object]) -> None:
         while handed := self._member.shelf.await_some(1, None):

@@ -296,7 +296,7 @@ def test_a_broker_that_refuses_a_member_keeps_no_other_one_from_its_heartbeats(
         monkeypatch.setattr(well, "need", noted)
         monkeypatch.setattr(cluster, "every_broker", lambda: iter([Refusing(), well]))
         consumer._thread.run(beat())
-        assert refused == heard == [RequestCode.HEART_BEAT]
+        assert RequestCode.HEART_BEAT in refused and RequestCode.HEART_BEAT in heard
         assert "elsewhere:1" in caplog.text
         monkeypatch.setattr(cluster, "every_broker", lambda: iter([Refusing()]))
         with pytest.raises(PeerRefused):
