@@ -35,13 +35,14 @@ class AlreadyHandled(EngineError):
 
     code = "ALREADY_HANDLED"
 
-    def __init__(self, place: Place, offset: int, saved: int) -> None:
+    def __init__(self, place: Place, offset: int, saved: int | None) -> None:
         queue = f"{place.topic}/{place.queue_id} at {place.broker}"
-        super().__init__(f"{queue}: the message at {offset} was handled before: the database goes on at {saved}")
+        why = "another member saves an offset now" if saved is None else f"the database goes on at {saved}"
+        super().__init__(f"{queue}: the message at {offset} was handled before: {why}")
 
 
 class Connected(Protocol):
-    """A connection of sqlite3 or psycopg, or a cursor of any driver."""
+    """A connection of sqlite3, psycopg or SQLAlchemy, or a cursor of any driver."""
 
     def execute(self, sql: str, parameters: Any, /) -> Any:
         """Execute a statement with its parameters, as sqlite3 and psycopg do."""
@@ -69,12 +70,17 @@ class DatabaseOffsets:
         columns = "group_name VARCHAR(255) NOT NULL, topic VARCHAR(255) NOT NULL, broker VARCHAR(255) NOT NULL"
         queue = "queue_id INTEGER NOT NULL, next_offset BIGINT NOT NULL"
         key = "PRIMARY KEY (group_name, topic, broker, queue_id)"
-        connection = self.connect()
-        try:
-            self._execute(connection, f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}, {queue}, {key})")
-            connection.commit()
-        finally:
-            connection.close()
+        for is_last in (False, True):  # PostgreSQL refuses one of two that create a table at once
+            connection = self.connect()
+            try:
+                self._execute(connection, f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}, {queue}, {key})")
+                connection.commit()
+                return
+            except Exception as error:
+                if is_last or not _is_taken(error):
+                    raise
+            finally:
+                connection.close()
 
     def offset_of(self, place: Place) -> int | None:
         """Return the offset of a queue's next message; None for a queue of which nothing was handled."""
@@ -101,7 +107,12 @@ class DatabaseOffsets:
         marks = ", ".join([self._mark] * 5)
         columns = "group_name, topic, broker, queue_id, next_offset"
         values = (*self._key(place), offset + 1)
-        self._execute(connection, f"INSERT INTO {self._table} ({columns}) VALUES ({marks})", values)
+        try:
+            self._execute(connection, f"INSERT INTO {self._table} ({columns}) VALUES ({marks})", values)
+        except Exception as error:
+            if _is_taken(error):  # since the look above
+                raise AlreadyHandled(place, offset, None) from error
+            raise
 
     def _saved(self, connection: Connected, place: Place) -> int | None:
         select = f"SELECT next_offset FROM {self._table} WHERE {self._where()}"
@@ -116,5 +127,11 @@ class DatabaseOffsets:
 
     @staticmethod
     def _execute(connection: Connected, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
-        done = connection.execute(sql, parameters)
+        execute = getattr(connection, "exec_driver_sql", connection.execute)  # SQLAlchemy's name for it
+        done = execute(sql, parameters)
         return connection if done is None else done  # a cursor of DB-API gives nothing back
+
+
+def _is_taken(error: Exception) -> bool:
+    """Whether a database refused a row that exists: every driver of DB-API calls that by one name."""
+    return any(kind.__name__ == "IntegrityError" for kind in type(error).__mro__)
