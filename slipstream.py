@@ -5,6 +5,8 @@
                  are Subscription (SQL92), Credentials and DatabaseOffsets
     Producer     appends to the store of a broker on this machine
     RemoteProducer sends to the brokers of any host; ProducerSettings and Credentials are arguments of it
+    traced_send  sends in a span of OpenTelemetry; `processing` is the span of a received message
+    register_kombu gives Kombu and Celery the transport `slipstream://`
     open_store   reads a store, with a broker or without
     session      a Spark session that finds the format "rocketmq"
     scan         a store, or several, as Arrow record batches, without Spark
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from engine.clients.consuming.consumer import Consumer
     from engine.clients.consuming.database_offsets import DatabaseOffsets
     from engine.clients.consuming.requests import Subscription
+    from engine.clients.integrations.kombu_transport import register_kombu
+    from engine.clients.integrations.tracing import processing, traced_send
     from engine.clients.sending.producer import ProducerSettings, RemoteProducer
     from engine.producer import Producer
     from spark_bridge.driver import explain_read, read, session
@@ -49,10 +53,12 @@ if TYPE_CHECKING:
 __all__ = [
     "AdminClient", "Consumer", "Credentials", "DatabaseOffsets", "Lag", "OpenStore", "Producer", "ProducerSettings",
     "RemoteProducer", "Source", "Subscription", "__version__", "counted", "explain_read", "figures", "lag", "lake",
-    "main", "map_segments", "open_store", "read", "register", "scan", "session",
+    "main", "map_segments", "open_store", "processing", "read", "register", "register_kombu", "scan", "session",
+    "traced_send",
 ]  # fmt: skip
 _NEED_SPARK = frozenset("Lag Source counted explain_read figures lag map_segments read register session".split())
 _NEED_ARROW, _NEED_LAKE = frozenset({"scan"}), frozenset({"lake"})
+_NEED_OTEL, _NEED_KOMBU = frozenset({"processing", "traced_send"}), frozenset({"register_kombu"})
 _LIES_IN = {
     "AdminClient": named("engine.clients.admin"),
     "Consumer": named("engine.clients.consuming.consumer"),
@@ -64,6 +70,8 @@ _LIES_IN = {
     "OpenStore": named("store.reading.opened"),
     "Producer": named("engine.producer"),
     "lake": named("spark_bridge.lake.tables"),
+    "register_kombu": named("engine.clients.integrations.kombu_transport"),
+    **dict.fromkeys(_NEED_OTEL, named("engine.clients.integrations.tracing")),
     "open_store": named("store.reading.opened"),
     "scan": named("spark_bridge"),
     **dict.fromkeys(_NEED_SPARK, named("spark_bridge")),
@@ -96,6 +104,10 @@ def __getattr__(name: str) -> Any:
         from ipc.extras import require_lake
 
         require_lake(f"slipstream.{name}")
+    if name in _NEED_OTEL | _NEED_KOMBU:
+        from ipc.extras import require_kombu, require_otel
+
+        (require_otel if name in _NEED_OTEL else require_kombu)(f"slipstream.{name}")
     value = globals()[name] = name_of(_LIES_IN[name], name, f"slipstream.{name}")
     return value
 

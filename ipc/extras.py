@@ -33,6 +33,16 @@ def require_arrow(what: str) -> None:
     _require(what, "arrow", "pyarrow")
 
 
+def require_kombu(what: str) -> None:
+    """Raise ExtraMissing unless what Kombu's transport imports is there."""
+    _require(what, "kombu", "kombu")
+
+
+def require_otel(what: str) -> None:
+    """Raise ExtraMissing unless what makes spans is there."""
+    _require(what, "otel", "opentelemetry")
+
+
 def require_web(what: str) -> None:
     """Raise ExtraMissing unless what the web console imports is there."""
     _require(what, "web", "starlette", "uvicorn")
@@ -46,5 +56,9 @@ def require_lake(what: str, kind: str | None = None) -> None:
 
 def _require(what: str, extra: str, *packages: str) -> None:
     for package in packages:
-        if find_spec(package) is None:
+        try:
+            is_there = find_spec(package) is not None
+        except ValueError:  # a module without a spec, which Kombu makes of itself when it is loaded
+            is_there = True
+        if not is_there:
             raise ExtraMissing(what, package, extra)

@@ -46,7 +46,7 @@ ROOMS = (
      " < monitoring | keeping | producer | replication | writer < monitoring.live"
      " < remoting.loop | remoting.sockets < remoting.links | remoting.files | remoting.peers < remoting.processors"
      " < remoting.processors.admin < remoting < services | clients < clients.sending | clients.local"
-     " < clients.consuming"
+     " < clients.consuming < clients.integrations"
      " < front.frames < front.connections < front.sends | front.pulls < front"
      " < children | warm | role_change | store_opening | reload < supervisor"),
     ("spark_bridge", "registry < options | worker_process < split | user_errors | catalogue | java_home | spark_home"

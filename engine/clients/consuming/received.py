@@ -16,6 +16,8 @@ from store.message.topics import RETRY_PREFIX
 class Source(Protocol):
     """Who handed a message out: it learns what becomes of it."""
 
+    group: str
+
     def finish(self, message: ReceivedMessage) -> None:
         """The program is done with the message."""
 
@@ -90,6 +92,11 @@ class ReceivedMessage:
     def offset_message_id(self) -> str:
         """The id of its place in the log: RocketMQ's offsetMsgId."""
         return self.handed.message.message_id
+
+    @property
+    def group(self) -> str:
+        """Return the group that it was delivered to."""
+        return self._source.group
 
     @property
     def broker(self) -> str:

@@ -31,6 +31,7 @@ RUN_BY = {
     "monitoring/README.md": "test_prometheus_takes_the_scrape_configuration",
     "operations.md": "test_an_old_master_comes_back",
     "python-clients.md": "tests/tools/dev/docs/test_python_clients.py",
+    "python-recipes.md": "tests/tools/dev/docs/test_python_recipes.py",
     "run-it.md": "tests/tools/dev/docs/test_run_it.py",
     "security.md": "test_the_files_of_the_page_on_security_are_taken",
     "spark.md": "tests/spark_bridge/test_guide.py",

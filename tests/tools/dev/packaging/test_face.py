@@ -33,7 +33,9 @@ def test_the_module_is_the_command() -> None:
     assert ran.stdout.startswith("slipstream ")
 
 
-@pytest.mark.parametrize(("name", "extra"), [("scan", "arrow"), ("lake", "lake")])
+@pytest.mark.parametrize(
+    ("name", "extra"), [("scan", "arrow"), ("lake", "lake"), ("processing", "otel"), ("register_kombu", "kombu")]
+)
 def test_the_extra_that_is_named_is_all_that_is_needed(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda _name: None)
     monkeypatch.delitem(vars(slipstream), name, raising=False)
