@@ -38,8 +38,8 @@ class AssignedQueue:
         self.is_at_end = self.is_paused = self.is_dropped = False
         self.pulled_ms = self.taken_ms = 0
         self.lost = 0  # offsets that were deleted before they were read
-        self.rests_until = 0.0  # monotonic, as the next
-        self.locked_until = math.inf  # from when on another member may have the queue's lock
+        self.rests_until = self.refused_until = 0.0  # monotonic; `refused_until` is for reads of mapped files alone
+        self.locked_until = math.inf  # monotonic: from when on another member may have the queue's lock
         self._waiting: deque[Message] = deque()
         self._left: OrderedDict[int, int] = OrderedDict()  # bytes of those not done, by offset, ascending
         self._left_bytes = 0

@@ -17,7 +17,6 @@ from engine.clients.local.local_queues import Chosen, LocalQueues, Queue, chosen
 from engine.shared_memory.queue_ends import NO_SLOT
 from ipc.clock import wall_ms
 from ipc.errors import IpcError
-from store.compat import line_of
 from store.errors import StoreError
 from store.reading import extent
 
@@ -47,9 +46,7 @@ class LocalReads:
         self._look_at = 0.0  # when to look again whether the broker lives, or the next one is there
         self._is_dry = False  # the last sleep ended without news
         self._is_closed = False
-        running = extent.require_running(store)
-        self.resets_are_pulled = line_of(str(running.settings["compat"])).groups.resets_by_itself
-        self._here: LocalQueues | None = LocalQueues(running)
+        self._here: LocalQueues | None = LocalQueues(extent.require_running(store))
         self._sleeper: Callable[[float], bool] | None = None
 
     def serves(self, topic: str) -> bool:
@@ -93,7 +90,7 @@ class LocalReads:
         return is_further
 
     def _may_read(self, queue: AssignedQueue, now: float) -> bool:
-        if queue.waiting or queue.is_paused or queue.is_dropped or now < queue.rests_until:
+        if queue.waiting or queue.is_paused or queue.is_dropped or now < max(queue.rests_until, queue.refused_until):
             return False
         return not queue.is_full(self._heard.bounds) and self._wanted_of(queue.place.topic) is not None
 

@@ -56,6 +56,7 @@ HEARTBEAT_SECONDS, REBALANCE_SECONDS, COMMIT_SECONDS, PAUSE_SECONDS = 30.0, 20.0
 LOOK_SECONDS = 0.2
 NEW_TOPIC_SECONDS = 3.0  # until a topic that a producer made through shared memory is registered at name servers
 PULL_SECONDS = 30.0
+REFUSED_SECONDS = 3 * COMMIT_SECONDS  # without a broker's word: then a queue is read again
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"  # of Java's consumers
 OFFSET_RESET = "OFFSET_RESET"  # the remark of a 5.x broker's answer
 UNLOCK_SECONDS = 20.0  # for messages in hand before another member gets their queue
@@ -168,8 +169,8 @@ class Member:
         rounds = [(HEARTBEAT_SECONDS, self._heartbeat), (COMMIT_SECONDS, self.commit), (60.0, self._tell_rest)]
         if self._wanted.in_order:
             rounds.append((LOCK_AGAIN_SECONDS, self._keep_locks))
-        if self.shelf.near is not None and self.shelf.near.resets_are_pulled:
-            rounds.append((COMMIT_SECONDS, self.hear_resets))
+        if self.shelf.near is not None:
+            rounds.append((COMMIT_SECONDS, self.hear))
         self._tasks = [self._loop.create_task(self._again(seconds, work)) for seconds, work in rounds]
         self._tasks.append(self._loop.create_task(self._keep_balance()))
 
@@ -283,9 +284,12 @@ class Member:
         queue = AssignedQueue(place, await self._begin_of(place), in_order=self._wanted.in_order)
         if queue.in_order:
             queue.locked_until = locked_until
+        queue.refused_until = time.monotonic() + REFUSED_SECONDS  # of reads here, until the broker was asked
         with self.shelf.changing():
             self.shelf.queues[place] = queue
         self._start_pull(queue)
+        if place not in self._pulls:
+            await self._hear(queue)
 
     async def _give_up(self, places: Iterable[Place]) -> None:
         for place in places:
@@ -432,17 +436,25 @@ class Member:
             pull.cancel()
         self._start_pull(queue)
 
-    async def hear_resets(self) -> None:
-        """Ask whether an administrator set offsets of the queues that are read here: 5.x brokers tell only pulls."""
-        for place, queue in list(self.shelf.queues.items()):
-            if place in self._pulls:
-                continue
-            pull, wanted = Pull(queue.pulled_to, None, may_wait=False), self._topics[place.topic]
-            fields = pull_fields(queue_fields(self._wanted.group, place), pull, wanted, self._version_ms)
-            connection = self._cluster.broker(place.broker)
-            answer = await connection.ask(RequestCode.PULL_MESSAGE, {**fields, "maxMsgNums": "1"})
-            if answer.code == ResponseCode.PULL_OFFSET_MOVED and answer.remark == OFFSET_RESET:
-                self.seek(place, number_of(answer, "nextBeginOffset", queue.pulled_to))
+    async def hear(self) -> None:
+        """Ask of the queues that are read here what brokers tell pulls: no permission, offsets that were reset."""
+        for queue in list(self.shelf.queues.values()):
+            if queue.place not in self._pulls:
+                await self._hear(queue)
+
+    async def _hear(self, queue: AssignedQueue) -> None:
+        place, pull = queue.place, Pull(queue.pulled_to, None, may_wait=False)
+        fields = pull_fields(queue_fields(self._wanted.group, place), pull, self._topics[place.topic], self._version_ms)
+        connection = self._cluster.broker(place.broker)
+        answer = await connection.ask(RequestCode.PULL_MESSAGE, {**fields, "maxMsgNums": "1"})
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED and answer.remark == OFFSET_RESET:
+            self.seek(place, number_of(answer, "nextBeginOffset", queue.pulled_to))
+        is_refused = answer.code == ResponseCode.NO_PERMISSION
+        if is_refused:
+            self._warn("a pull failed", str(PeerRefused(connection.address, RequestCode.PULL_MESSAGE, answer)))
+        if is_refused or queue.refused_until:
+            with self.shelf.changing():
+                queue.refused_until = time.monotonic() + REFUSED_SECONDS if is_refused else 0.0
 
     # messages
 

@@ -37,10 +37,6 @@ class Near(Protocol):
         """Whether a topic's messages are read here."""
 
     @property
-    def resets_are_pulled(self) -> bool:
-        """Whether the broker tells of offsets that an administrator set in answers to pulls alone."""
-
-    @property
     def sleep(self) -> Callable[[float], None] | None:
         """What sleeps without the lock until a queue has more; None where the shelf's own changes are waited for."""
 

@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
-from engine.clients.cluster import Place
+from engine.clients.admin import AdminClient, TopicSettings
+from engine.clients.cluster import READ, WRITE, Place
+from engine.clients.consuming import member
 from engine.clients.consuming.consumer import Consumer
 from engine.clients.consuming.received import ReceivedMessage
 from engine.clients.consuming.strategies import share_of
@@ -223,6 +225,31 @@ def test_compressed_bodies_come_inflated_and_others_as_views(broker: LocalBroker
             "reconsume_times",
         ):
             assert getattr(theirs, name) == getattr(plain, name), name
+
+
+def test_a_topic_that_may_not_be_read_is_refused_in_its_brokers_words(
+    broker: LocalBroker, topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "COMMIT_SECONDS", 0.05)
+    send(broker, topic, ["one", "two"])
+
+    def permit(perm: int) -> None:
+        with AdminClient("", timeout=120.0) as client:
+            client.create_topic(f"127.0.0.1:{broker.port}", TopicSettings(topic, QUEUES, QUEUES, perm))
+
+    permit(WRITE)
+    with local(broker, topic, topic) as consumer:
+        [queue] = [one for place, one in consumer._member.shelf.queues.items() if place == Place(topic, "b", 0)]
+        assert queue.refused_until and f"the topic[{topic}] pulling message is forbidden" in caplog.text
+        assert consumer.poll(1, 0.0) == []
+        permit(READ | WRITE)
+        assert [message.text for message in taken(consumer, 2)] == ["one", "two"]
+        permit(WRITE)
+        await_that(lambda: queue.refused_until, "the member hears of it")
+        send(broker, topic, ["three"])
+        assert consumer.poll(1, 0.0) == []
+        permit(READ | WRITE)
+        assert taken(consumer, 1)[0].text == "three"
 
 
 def item(body: bytes) -> bytes:
