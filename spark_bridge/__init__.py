@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from spark_bridge.driver import explain_read, read, session
     from spark_bridge.kernels import map_segments
     from spark_bridge.options.values import InvalidOption
-    from spark_bridge.records.columns import COLUMNS
     from spark_bridge.records.reading import Source, counted, figures
     from spark_bridge.scanning import scan
     from spark_bridge.source import RocketMQSource
     from spark_bridge.sql.registration import Registration, register
     from spark_bridge.stream.progress import Lag, lag
+    from store.columns.columns import COLUMNS
 
 __all__ = [
     "COLUMNS", "InvalidOption", "Lag", "Registration", "RocketMQSource", "Source", "counted", "explain_read", "figures",

@@ -23,11 +23,12 @@ from pyspark.sql.types import StructType
 from spark_bridge.batch import RocketMQReader, first_plan_kept
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.records.columns import Asked, Column
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.reader import read_split
-from spark_bridge.records.records import Records
 from spark_bridge.records.spark_schema import schema_of
 from spark_bridge.user_errors import in_one_line, one_line
+from store.columns.columns import Column
+from store.columns.records import Records
 
 FORMAT = "rocketmq-kernel"
 PLANNED_BY = "queueId"  # any column: the plan of a read does not depend on it

@@ -26,10 +26,11 @@ from spark_bridge.options.values import InvalidOption, listed, option_text, plac
 from spark_bridge.options.where import COLUMNS as SELECTING
 from spark_bridge.options.where import where_text
 from spark_bridge.plan.planner import plan_read
-from spark_bridge.records.columns import Asked, Column, arrow_schema, columns_of
+from spark_bridge.records.columns import Asked, columns_of
 from spark_bridge.records.in_order import in_order
 from spark_bridge.records.row_filter import RowFilter, parse_conditions
 from spark_bridge.split.splits import Split
+from store.columns.columns import Column, arrow_schema
 
 THREADS_MAX = 64
 Store = str | Path | Sequence[str | Path]

@@ -38,8 +38,8 @@ MAY_IMPORT = {
 # a name.
 ROOMS = (
     ("ipc", "arrays | errors | module_names < machine < compiled < ."),
-    ("store", "names < compat | epochs | errors < files | message < notes | index | tables < queues < recovery"
-     " < reading < upkeep | put | manifest < verify < repair"),
+    ("store", "names < compat | epochs | errors < files | message < columns | notes | index | tables < queues"
+     " < recovery < reading < upkeep | put | manifest < verify < repair"),
     ("engine", "protocol.remoting < errors < protocol.access | protocol.ha | protocol.tables | protocol.store"
      " < protocol.naming | protocol.broker | protocol.clients | protocol.sending | protocol.pulling | protocol.services"
      " < settings < shared_memory.clients < shared_memory < shared_memory.region_directory < net | rings | role"

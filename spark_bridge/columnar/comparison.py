@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from spark_bridge.columnar.segment_rows import SCHEMA, SegmentRows, Unfit
 from spark_bridge.columnar.side_file import COLUMN_NAMES, SideFile, digest_of
-from spark_bridge.records.window import LogWindow
+from store.columns.window import LogWindow
 from store.errors import CorruptRecord
 from store.files import small_files
 from store.files.segment_files import SegmentFiles

@@ -20,14 +20,15 @@ from spark_bridge.columnar.names import CONSTANT, POSITION, SIZE, side_name
 from spark_bridge.columnar.opened import NAMES, OpenSide, SideDamaged
 from spark_bridge.records import reader as in_place
 from spark_bridge.records.bodies import with_bodies
-from spark_bridge.records.columns import Asked, Column
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.freed_memory import keep_freed_memory
-from spark_bridge.records.records import Records
 from spark_bridge.records.row_filter import RowFilter
 from spark_bridge.records.walk import collected
-from spark_bridge.records.window import LogWindow, Positions, what_is_wrong
 from spark_bridge.replica.replica import await_planned
 from spark_bridge.split.splits import RangeSplit, Split
+from store.columns.columns import Column
+from store.columns.records import Records
+from store.columns.window import LogWindow, Positions, what_is_wrong
 from store.errors import SegmentRemoved, SegmentSizeMismatch
 
 logger = logging.getLogger("slipstream.spark")

@@ -22,7 +22,7 @@ from spark_bridge.columnar.parquet_writer import ParquetFile
 from spark_bridge.columnar.segment_rows import SegmentRows, Unfit
 from spark_bridge.columnar.side_file import DataFile, Manifest, SideFile, State
 from spark_bridge.records.in_order import cpus, in_order
-from spark_bridge.records.window import LogWindow
+from store.columns.window import LogWindow
 from store.epochs import INT64_MAX, TEXT_MAX
 from store.errors import CorruptRecord, SegmentRemoved
 from store.files import file_io

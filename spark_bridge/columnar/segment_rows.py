@@ -20,10 +20,10 @@ from spark_bridge.columnar.side_file import (
     TOPICS_MAX,
     Sample,
 )
-from spark_bridge.records.columns import COLUMNS, Column, arrow_schema
-from spark_bridge.records.records import Records
 from spark_bridge.records.walk import walked
-from spark_bridge.records.window import LogWindow, Positions
+from store.columns.columns import COLUMNS, Column, arrow_schema
+from store.columns.records import Records
+from store.columns.window import LogWindow, Positions
 from store.message.record import NOT_FOR_QUEUES, SysFlag
 
 SIZE = Column("size", pa.int32(), lambda records: pa.array(records.int32_at(0)))

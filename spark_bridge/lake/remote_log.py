@@ -16,11 +16,12 @@ from spark_bridge.lake.local_log import LocalLog
 from spark_bridge.lake.progress import QueueAt
 from spark_bridge.options.flights import Flights
 from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
-from spark_bridge.records.columns import arrow_schema, columns_of
+from spark_bridge.records.columns import columns_of
 from spark_bridge.split.splits import QueuePiece, QueueSplit, Selection, Split
 from spark_bridge.stream.offsets import Bounds, Offsets, QueueKey
 from spark_bridge.stream.options import StreamOptions
 from spark_bridge.stream.stores import StreamStores
+from store.columns.columns import arrow_schema
 from store.errors import StoreError
 
 log = logging.getLogger("slipstream.lake")

@@ -14,7 +14,8 @@ from spark_bridge.lake.errors import SchemaRefused
 from spark_bridge.options.columns import canonical
 from spark_bridge.options.rows import ERROR_COLUMN, RAW, RowOptions
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.records.columns import arrow_schema, columns_of
+from spark_bridge.records.columns import columns_of
+from store.columns.columns import arrow_schema
 
 BODY = "body"
 COLUMNS = (

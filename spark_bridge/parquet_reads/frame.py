@@ -32,10 +32,10 @@ from spark_bridge.parquet_reads.parts import SideFiles, SideRead
 from spark_bridge.plan.planner import plan_under_leases
 from spark_bridge.preferred_hosts import tickets_frame
 from spark_bridge.records.columns import BY_NAME, CREATE_TIME, IN_PLACE, Asked
-from spark_bridge.records.spans import INT
 from spark_bridge.records.spark_schema import settled, spark_type
 from spark_bridge.user_errors import one_line
 from spark_bridge.worker_process import keep_what_reading_loaded
+from store.columns.spans import INT
 
 logger = logging.getLogger("slipstream.spark")
 

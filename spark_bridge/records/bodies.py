@@ -12,7 +12,7 @@ import numpy as np
 
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.records.damage import error_text
-from spark_bridge.records.records import Records
+from store.columns.records import Records
 from store.errors import MalformedData, StoreError
 from store.message.compression import body_of
 from store.message.record import BODY_CRC_AT, CRC_MASK, SysFlag

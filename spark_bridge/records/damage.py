@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from spark_bridge.records.entries import QueueEntries, entry_error, judged
-from spark_bridge.records.records import Records, faults
 from spark_bridge.records.walk import walked
-from spark_bridge.records.window import LogWindow, Positions
 from spark_bridge.split.splits import LogExtent
+from store.columns.records import Records, faults
+from store.columns.window import LogWindow, Positions
 from store.errors import CorruptRecord, StoreError
 from store.message.measure import BODY_LENGTH_BYTES, measure
 from store.message.record import (

@@ -31,11 +31,11 @@ from spark_bridge.records.formats.avro_bodies import avro_reader
 from spark_bridge.records.formats.json_values import is_made, made, not_json, read_as, rewritten
 from spark_bridge.records.formats.protobuf_bodies import protobuf_reader, refusal
 from spark_bridge.records.formats.wire_form import Bad, framed, message_indexes
-from spark_bridge.records.records import Records
 from spark_bridge.registry.answers import JSON as JSON_SCHEMA
 from spark_bridge.registry.errors import RegistryError, SchemaUnknown, SchemaUnusable
 from spark_bridge.registry.place import RegistryPlace
 from spark_bridge.registry.schemas import schemas_of
+from store.columns.records import Records
 from store.errors import MalformedData
 
 NOBODYS_FIELD = "\x00nobody's"  # a column that no body has: its nulls count the rows, nothing is converted

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ipc.arrays import Int32s
-from spark_bridge.records.records import Records, faults
-from spark_bridge.records.spans import writable
-from spark_bridge.records.window import LogWindow, Mask, Positions, what_is_wrong
+from store.columns.records import Records, faults
+from store.columns.spans import writable
+from store.columns.window import LogWindow, Mask, Positions, what_is_wrong
 from store.errors import CorruptRecord
 from store.message.multi_dispatch import SEPARATOR
 from store.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET

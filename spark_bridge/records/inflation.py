@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from spark_bridge.records.damage import Damage
-from spark_bridge.records.records import Records
-from spark_bridge.records.window import CopiedRecords, LogWindow, Positions
+from store.columns.records import Records
+from store.columns.window import CopiedRecords, LogWindow, Positions
 from store.errors import CorruptRecord, MalformedData
 from store.message.inner_batch import messages_in
 from store.message.record import (

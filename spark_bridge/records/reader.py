@@ -28,12 +28,12 @@ from spark_bridge.records.entries import QueueEntries, records_named
 from spark_bridge.records.freed_memory import keep_freed_memory
 from spark_bridge.records.head_filter import ANY, filter_of, left_of
 from spark_bridge.records.inflation import unpacked
-from spark_bridge.records.records import Records
 from spark_bridge.records.selection import may_have_tags, select, select_messages
 from spark_bridge.records.walk import collected, walked
-from spark_bridge.records.window import LogWindow
 from spark_bridge.replica.replica import await_planned, explained
 from spark_bridge.split.splits import LogExtent, QueuePiece, QueueSplit, RangeSplit, RecordSplit, Selection, Split
+from store.columns.records import Records
+from store.columns.window import LogWindow
 from store.errors import CorruptRecord, QueueEntriesRemoved, SegmentRemoved, SegmentSizeMismatch
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles

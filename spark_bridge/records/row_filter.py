@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_bridge.options.columns import canonical
+from spark_bridge.options.columns import BODY_COLUMNS, canonical
 from spark_bridge.options.ranges import COMPARED, MICROSECONDS, RANGED, TIMES, Range, compared
 from spark_bridge.options.rows import ERROR_COLUMN
 from spark_bridge.options.value_types import TIMESTAMP
 from spark_bridge.options.values import InvalidOption, nearest
-from spark_bridge.records.columns import BY_NAME, Column
-from spark_bridge.records.records import Records
+from spark_bridge.records.columns import BY_NAME
+from store.columns.columns import Column
+from store.columns.records import Records
 
 CONDITIONS_MAX, VALUES_MAX = 64, 10_000  # a condition's values are compared with each row
 IN, NOT_IN = "in", "not in"
@@ -118,7 +119,7 @@ def _condition(given: Any) -> Condition:
     column = BY_NAME.get(canonical([name])[0])
     if column is None:
         raise InvalidOption(f"where: no column {name!r}; {nearest(name, BY_NAME)}")
-    if column.reads_body or column.name == ERROR_COLUMN or pa.types.is_nested(column.kind):
+    if column.name in BODY_COLUMNS or column.name == ERROR_COLUMN or pa.types.is_nested(column.kind):
         raise InvalidOption(f"where: {column.name} cannot be asked for before it is made: filter the batches by it")
     if operator not in OPERATORS:
         raise InvalidOption(f"where: no operator {operator!r}; one of {', '.join(OPERATORS)}")

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spark_bridge.options.ranges import UNLIMITED, Ranges
-from spark_bridge.records.records import Records
-from spark_bridge.records.spans import indices_of, texts
-from spark_bridge.records.window import Mask
 from spark_bridge.split.splits import Selection
+from store.columns.records import Records
+from store.columns.spans import indices_of, texts
+from store.columns.window import Mask
 from store.message.delay import SCHEDULE_TOPIC
 from store.message.multi_dispatch import SEPARATOR
 from store.message.properties import KEYS, MULTI_DISPATCH, MULTI_QUEUE_OFFSET, TAGS, UNIQ_KEY, java_hash

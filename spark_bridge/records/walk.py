@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from spark_bridge.records.head_filter import EVERY_RECORD, HeadFilter
-from spark_bridge.records.records import Records, faults
-from spark_bridge.records.spans import writable
-from spark_bridge.records.window import LogWindow, Positions, what_is_wrong
+from store.columns.records import Records, faults
+from store.columns.spans import writable
+from store.columns.window import LogWindow, Positions, what_is_wrong
 from store.errors import CorruptRecord
 from store.message import walk_kernel
 from store.message.walk_kernel import Head, Stretch, WalkStop

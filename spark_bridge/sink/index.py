@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from spark_bridge.records.reader import open_window
-from spark_bridge.records.records import Records
 from spark_bridge.split.splits import LogExtent
+from store.columns.records import Records
 from store.errors import SegmentRemoved
 from store.index.geometry import geometry_of
 from store.index.index_file import Geometry, IndexFile

@@ -150,8 +150,8 @@ import sys
 sys.modules["numba"] = sys.modules["llvmlite"] = None
 import numpy as np
 import spark_bridge.flight.client, spark_bridge.records.reader
-from spark_bridge.records.records import Records
-from spark_bridge.records.window import LogWindow
+from store.columns.records import Records
+from store.columns.window import LogWindow
 window = LogWindow("a segment", 0, np.zeros(200, np.uint8), 200)
 try:
     print(Records(window, np.zeros(1, np.int64)).sizes)

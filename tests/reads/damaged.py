@@ -19,13 +19,14 @@ import pyarrow as pa
 
 from ipc.arrays import Bytes
 from spark_bridge.records import damage
-from spark_bridge.records.columns import COLUMNS, Asked, arrow_schema
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.damage import Damage, sound_records
 from spark_bridge.records.head_filter import EVERY_RECORD, HeadFilter, filter_of
-from spark_bridge.records.records import Records, faults
 from spark_bridge.records.walk import walked
-from spark_bridge.records.window import LogWindow, Positions
 from spark_bridge.split.splits import LogExtent, Selection
+from store.columns.columns import COLUMNS, arrow_schema
+from store.columns.records import Records, faults
+from store.columns.window import LogWindow, Positions
 from store.errors import CorruptRecord
 from store.message.host import Host, offset_message_id
 from store.message.properties import java_text

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spark_bridge.records.window import LogWindow
+from store.columns.window import LogWindow
 from store.message.host import Host
 from store.message.properties import tags_code
 from store.message.record import MAGIC_V1, MAGIC_V2, NOT_FOR_QUEUES, SysFlag

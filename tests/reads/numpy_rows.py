@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spark_bridge.records.records import REASONS
-from spark_bridge.records.window import LogWindow, Mask, Positions
+from store.columns.records import REASONS
+from store.columns.window import LogWindow, Mask, Positions
 from store.message.measure_kernel import Fault
 from store.message.record import (
     BORN_TIMESTAMP_AT,

@@ -22,8 +22,8 @@ import pytest
 from ipc import waiting
 from ipc.counters import Counters
 from spark_bridge.records.columns import BY_NAME
-from spark_bridge.records.records import Records
 from spark_bridge.scanning import scan
+from store.columns.records import Records
 from store.errors import SegmentRemoved
 from store.files.pointer import COUNTERS_FILE
 from store.files.segment import file_name

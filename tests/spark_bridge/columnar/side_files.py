@@ -17,7 +17,7 @@ from spark_bridge.columnar.opened import OpenSide, SideDamaged
 from spark_bridge.columnar.side_file import COLUMN_NAMES, DataFile, Manifest, Sample, SideFile
 from spark_bridge.records.columns import Asked
 from spark_bridge.records.walk import walked
-from spark_bridge.records.window import LogWindow
+from store.columns.window import LogWindow
 from store.files.segment import file_name
 from store.files.segment_files import SegmentFiles, segment_bytes_of
 from store.message.record import SysFlag

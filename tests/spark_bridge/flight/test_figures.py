@@ -16,8 +16,9 @@ from spark_bridge.flight.remote.anywhere import plan_anywhere, read_anywhere
 from spark_bridge.options.columns import READING_COLUMN
 from spark_bridge.options.flights import Flights
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.records.columns import IN_PLACE, arrow_schema, columns_of
+from spark_bridge.records.columns import IN_PLACE, columns_of
 from spark_bridge.records.reading import Reading, Source, counted, counted_in_place, figures
+from store.columns.columns import arrow_schema
 from tests.spark_bridge.flights import TOKEN, FlightProcess, served
 from tests.spark_bridge.stores import SmallStore
 from tools.common.local_broker import free_port

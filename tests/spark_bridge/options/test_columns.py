@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyspark.sql.pandas.types import from_arrow_type
 
 from spark_bridge.options.columns import KAFKA_TYPES, ROCKETMQ_TYPES, TYPES
-from spark_bridge.records.columns import BY_NAME, COLUMNS, KAFKA_COLUMNS
+from spark_bridge.records.columns import BY_NAME, KAFKA_COLUMNS
 from spark_bridge.records.spark_schema import schema_of
+from store.columns.columns import COLUMNS
 
 
 def test_the_columns_that_are_read_are_those_that_are_declared_in_their_order() -> None:

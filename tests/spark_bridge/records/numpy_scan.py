@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from spark_bridge.records.window import LogWindow, Positions, what_is_wrong
+from store.columns.window import LogWindow, Positions, what_is_wrong
 from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_AT, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT
 from store.message.walk_kernel import HEAD_BYTES
 

@@ -11,9 +11,10 @@ import pytest
 from spark_bridge.options.read import InvalidOption
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.records import reader
-from spark_bridge.records.columns import COLUMNS, Asked
+from spark_bridge.records.columns import Asked
 from spark_bridge.records.spark_schema import schema_of
 from spark_bridge.split.splits import LogExtent, Selection, plan
+from store.columns.columns import COLUMNS
 from store.errors import CorruptRecord
 from store.files.segment_files import segment_bytes_of
 from store.message.host import Host

@@ -12,8 +12,8 @@ import pytest
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.plan.inventory import find_extent, find_queues, topics_of
 from spark_bridge.records.entries import QueueEntries, judged, records_named
-from spark_bridge.records.window import LogWindow
 from spark_bridge.split.splits import LogExtent, Selection, Split, plan
+from store.columns.window import LogWindow
 from store.errors import CorruptRecord
 from store.message.record import MAGIC_V2, MAX_TOPIC_BYTES, QUEUE_OFFSET_AT, encode
 from store.message.unit import LAST_ADDRESS

@@ -14,8 +14,8 @@ from spark_bridge.records import head_filter
 from spark_bridge.records.head_filter import ANY, filter_of
 from spark_bridge.records.selection import select
 from spark_bridge.records.walk import collected, walked
-from spark_bridge.records.window import LogWindow
 from spark_bridge.split.splits import Selection
+from store.columns.window import LogWindow
 from store.message.host import Host
 from store.message.properties import parse
 from store.message.record import MAGIC_V1, MAGIC_V2, SysFlag, encode

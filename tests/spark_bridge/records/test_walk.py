@@ -14,10 +14,10 @@ import pytest
 
 from spark_bridge.records import walk
 from spark_bridge.records.head_filter import filter_of
-from spark_bridge.records.records import Records
 from spark_bridge.records.walk import walked
-from spark_bridge.records.window import LogWindow
 from spark_bridge.split.splits import Selection
+from store.columns.records import Records
+from store.columns.window import LogWindow
 from store.errors import CorruptRecord
 from store.message.record import PHYSICAL_OFFSET_AT, blank, encode
 from tests.spark_bridge.records.numpy_scan import record_starts

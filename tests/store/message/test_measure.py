@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_bridge.records.records import Records, faults
-from spark_bridge.records.window import LogWindow
+from store.columns.records import Records, faults
+from store.columns.window import LogWindow
 from store.message import rows_kernel
 from store.message.host import Host
 from store.message.measure import Spans, measure

@@ -24,8 +24,9 @@ from spark_bridge.flight.request import ScanRequest
 from spark_bridge.flight.served import Opened
 from spark_bridge.options.flights import Flights
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.records.columns import IN_PLACE, arrow_schema, columns_of
+from spark_bridge.records.columns import IN_PLACE, columns_of
 from spark_bridge.scanning import scan
+from store.columns.columns import arrow_schema
 from store.upkeep import leases
 from tests.harness.conditions import await_that
 from tests.spark_bridge.flights import TOKEN, served

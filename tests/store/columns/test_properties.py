@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_bridge.records.records import Records
-from spark_bridge.records.window import LogWindow
+from store.columns.records import Records
+from store.columns.window import LogWindow
 from store.message.properties import parse_text
 from store.message.property_kernel import PAIR_BYTES_MIN, STRING_BYTES_MAX
 from store.message.record import encode

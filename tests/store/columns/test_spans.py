@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_bridge.records import spans
-from spark_bridge.records.spans import dictionary_of, encoded, spelled_out, text
-from spark_bridge.records.window import LogWindow
+from store.columns import spans
+from store.columns.spans import dictionary_of, encoded, spelled_out, text
+from store.columns.window import LogWindow
 
 TEXTS = st.lists(st.sampled_from([None, b"", b"a", b"ab", b"orders-01", b"orders-02", "中".encode(), b"\xff", b"\xfe"]))
 

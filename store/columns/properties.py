@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow.lib import ArrowInvalid
 
-from spark_bridge.records.spans import INT, copied, numbers, text, writable
-from spark_bridge.records.window import LogWindow, Positions
+from store.columns.spans import INT, copied, numbers, text, writable
+from store.columns.window import LogWindow, Positions
 from store.message.properties import parse
 from store.message.property_kernel import PAIR_BYTES_MIN, TABLE_WORDS, Pair, find_pairs
 

@@ -15,13 +15,14 @@ import pyarrow as pa
 from pyarrow.lib import ArrowInvalid
 
 from ipc.arrays import Bytes, Int32s, Words
-from spark_bridge.records.window import LogWindow, Mask, Positions
+from store.columns.window import LogWindow, Mask, Positions
 from store.message.properties import java_text
 from store.message.span_kernel import copy_spans, is_all_ascii, number_spans
 
 DISTINCT_MAX = 1 << 10  # of the texts of a dictionary that is made without Arrow
 INLINE_BYTES = 12  # a view holds what is no longer than this itself
-INT, BIGINT, STRING = pa.int32(), pa.int64(), pa.string()
+INT, BIGINT, STRING, BINARY = pa.int32(), pa.int64(), pa.string(), pa.binary()
+TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
 def numbers(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:

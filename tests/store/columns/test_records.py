@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_bridge.records.columns import COLUMNS, Asked, arrow_schema
-from spark_bridge.records.records import Records, faults
-from spark_bridge.records.window import LogWindow
+from spark_bridge.records.columns import Asked
+from store.columns.columns import COLUMNS, arrow_schema
+from store.columns.records import Records, faults
+from store.columns.window import LogWindow
 from store.errors import CorruptRecord
 from store.message.host import Host
 from store.message.record import MAGIC_V1, MAGIC_V2, SYS_FLAG_AT, encode

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_bridge.records.spans import STRING, dictionary_of, distinct, texts, varied, writable
-from spark_bridge.records.window import LogWindow, Mask, Positions
+from store.columns.spans import STRING, dictionary_of, distinct, texts, varied, writable
+from store.columns.window import LogWindow, Mask, Positions
 from store.message.host import V4_BYTES, V6_BYTES, unpack_host
 from store.message.span_kernel import write_hexadecimals
 

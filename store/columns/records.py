@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ipc.arrays import Int32s
-from spark_bridge.records.properties import properties_map
-from spark_bridge.records.spans import copied, encoded, text, viewed, writable
-from spark_bridge.records.window import LogWindow, Mask, Positions
+from store.columns.properties import properties_map
+from store.columns.spans import copied, encoded, text, viewed, writable
+from store.columns.window import LogWindow, Mask, Positions
 from store.message.measure_kernel import Fault
 from store.message.property_kernel import Value, find_values
 from store.message.record import (
