@@ -16,7 +16,8 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from engine.clients.local.read_kernel import Look, Part, await_entries, has_more, measure_units
+from engine.clients.local.sleep_kernel import await_entries, has_more
+from engine.clients.measure_kernel import Look, Part, measure_frame, measure_units
 from engine.front.connections.bridge import Bridge
 from engine.front.connections.log_body_kernel import send_range
 from engine.front.connections.near_wait import await_reached
@@ -61,6 +62,7 @@ from store.message import property_kernel, rows_kernel, span_kernel, walk_kernel
 from store.message.record import BLANK_BYTES, encode
 from store.message.topics import SELF_TEST_TOPIC
 from store.message.unit import Unit
+from store.message.walk_kernel import ALL_TAGS
 from store.names import COMMIT_LOG
 from store.put.draft import Draft
 from store.put.policy import POLICIES, Facts
@@ -230,8 +232,9 @@ def _warm_local_reads(small: _Miniature) -> None:
     ends = QueueEnds.attach(small.root)
     with SegmentFiles(small.config.store_path_commit_log, SEGMENT_BYTES).open(0) as segment:
         units[0, Unit.SIZE] = look[Look.LOG_ENDS] = small.dispatched
-        look[Look.COUNT] = look[Look.TAKES_ALL] = 1
-        measure_units(segment.array, units, none, look, parts)
+        look[Look.COUNT] = 1
+        measure_units(segment.array, units, none, ALL_TAGS, look, parts)
+        measure_frame(segment.array[:0], ALL_TAGS, look, parts)
     watch = np.zeros(2, np.int64)
     await_entries(reput.words, int(reput.index), ends.words, np.zeros(1, np.int64), watch, 0)
     has_more(ends.words, watch)

@@ -30,7 +30,7 @@ from spark_bridge.records.columns import Asked, columns_of
 from spark_bridge.records.in_order import in_order
 from spark_bridge.records.row_filter import RowFilter, parse_conditions
 from spark_bridge.split.splits import Split
-from store.columns.columns import Column, arrow_schema
+from store.columns.columns import Column, arrow_schema, in_place
 
 THREADS_MAX = 64
 Store = str | Path | Sequence[str | Path]
@@ -115,14 +115,8 @@ def _columns(names: Sequence[str] | None, read: ReadOptions, zero_copy: bool) ->
         raise InvalidOption("zero_copy: what comes from another host is a copy; leave it out")
     names = read.columns if names is None else names
     named = columns_of(None if names is None else canonical(names), read.rows)
-    return [_in_place(column) if zero_copy and column.kind == pa.binary() else column for column in named]
-
-
-def _in_place(column: Column) -> Column:
-    """A body that is not copied; keys as bytes are, they are few."""
-    if column.name not in BODY_COLUMNS:
-        return column
-    return column._replace(kind=pa.binary_view(), build=lambda records: records.body_view)
+    is_raw = {column.name for column in named if column.name in BODY_COLUMNS and column.kind == pa.binary()}
+    return [in_place(column) if zero_copy and column.name in is_raw else column for column in named]
 
 
 def _remote(read: ReadOptions, asked: Asked, threads: int) -> Iterator[pa.RecordBatch]:

@@ -7,7 +7,6 @@ reads records then reads these, in the log's order.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,21 +15,11 @@ from spark_bridge.records.damage import Damage
 from store.columns.records import Records
 from store.columns.window import CopiedRecords, LogWindow, Positions
 from store.errors import CorruptRecord, MalformedData
-from store.message.inner_batch import messages_in
-from store.message.record import (
-    BODY_CRC_AT,
-    FLAG_AT,
-    QUEUE_OFFSET_AT,
-    SYS_FLAG_AT,
-    Message,
-    SysFlag,
-    body_length_at,
-    decode,
-)
+from store.message.inner_batch import records_in
+from store.message.record import SysFlag, decode
 
 COPIED_BYTES_MAX = 4 << 20
 _INNER = int(SysFlag.INNER_BATCH)
-_INT32, _INT64, _INT16 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">h")
 
 
 def unpacked(records: Records, check_crc: bool) -> Iterator[Records | Damage]:
@@ -73,7 +62,9 @@ class _Copy:
     def taken(self) -> Iterator[Records]:
         """Yield what was copied so far, if anything; begins anew."""
         if self._starts:
-            yield Records(CopiedRecords(self._window, b"".join(self._parts)), np.concatenate(self._starts))
+            array = np.frombuffer(b"".join(self._parts), np.uint8)
+            copied = CopiedRecords(self._window.path, array, self._window.broker_name)
+            yield Records(copied, np.concatenate(self._starts))
         self._parts, self._starts, self._bytes = [], [], 0
 
     def add_records(self, positions: Positions) -> Iterator[Records]:
@@ -93,24 +84,8 @@ class _Copy:
     def add_messages(self, position: int, check_crc: bool) -> None:
         """Copy the messages of a batch, all of them or none. Raises MalformedData, CorruptRecord."""
         message = decode(self._view, position, check_body_crc=check_crc, path=self._window.path)
-        records = [self._record(position, message, inner) for inner in messages_in(message)]
+        records = [*records_in(self._view, position, message)]
         sizes = np.array([len(record) for record in records], np.int64)
         self._starts.append(self._bytes + np.cumsum(sizes) - sizes)
         self._parts += records
         self._bytes += int(sizes.sum())
-
-    def _record(self, position: int, batch: Message, inner: Message) -> bytes:
-        """The batch's record, but for what the message inside has of its own."""
-        body_length = body_length_at(batch.sys_flag)
-        body_at = position + body_length + 4
-        topic_at = body_at + len(batch.body)
-        topic_end = position + batch.total_size - len(batch.properties_raw) - _INT16.size
-        head = bytearray(self._view[position:body_at])
-        parts = (head, inner.body, self._view[topic_at:topic_end], _INT16.pack(len(inner.properties_raw)))
-        _INT32.pack_into(head, 0, sum(map(len, parts)) + len(inner.properties_raw))
-        _INT32.pack_into(head, BODY_CRC_AT, inner.body_crc)
-        _INT32.pack_into(head, FLAG_AT, inner.flag)
-        _INT64.pack_into(head, QUEUE_OFFSET_AT, inner.queue_offset)
-        _INT32.pack_into(head, SYS_FLAG_AT, inner.sys_flag)
-        _INT32.pack_into(head, body_length, len(inner.body))
-        return b"".join((*parts, inner.properties_raw))

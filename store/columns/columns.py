@@ -115,3 +115,8 @@ COLUMNS = (
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
     """Return the Arrow schema of these columns."""
     return pa.schema([(column.name, column.kind) for column in columns])
+
+
+def in_place(column: Column) -> Column:
+    """The column of bodies as binary views into the records' memory, which stays as long as they do."""
+    return column._replace(kind=pa.binary_view(), build=lambda records: records.body_view)

@@ -60,11 +60,10 @@ class LogWindow:
 
 
 class CopiedRecords(LogWindow):
-    """Records of one window in memory of their own, one behind the other: a position is no place in the log."""
+    """Records in memory of their own, one behind the other: a position is no place in the log."""
 
-    def __init__(self, window: LogWindow, records: bytes) -> None:
-        array = np.frombuffer(records, np.uint8)
-        super().__init__(window.path, 0, array, len(array), window.broker_name)
+    def __init__(self, path: str, array: Bytes, broker_name: str) -> None:
+        super().__init__(path, 0, array, len(array), broker_name)
 
     def offsets(self, positions: Positions) -> Positions:
         """Return what each record says about where it lies."""

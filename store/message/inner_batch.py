@@ -17,10 +17,21 @@ from store.errors import MalformedData
 from store.message.compression import MAX_BODY_BYTES, body_of
 from store.message.delay import JAVA_INTEGER
 from store.message.properties import INNER_BASE
-from store.message.record import COMPRESSION_MASK, CRC_MASK, Message, SysFlag
+from store.message.record import (
+    BODY_CRC_AT,
+    COMPRESSION_MASK,
+    CRC_MASK,
+    FLAG_AT,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
+    Message,
+    SysFlag,
+    body_length_at,
+)
 
 _HEAD = struct.Struct(">iiiii")  # size, magic, crc, flag, body length
 _PROPERTIES_LENGTH = struct.Struct(">h")
+_INT32, _INT64 = struct.Struct(">i"), struct.Struct(">q")
 ITEM_BYTES_MIN = _HEAD.size + _PROPERTIES_LENGTH.size
 _NOT_INSIDE = int(SysFlag.COMPRESSED | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH) | COMPRESSION_MASK
 
@@ -75,3 +86,24 @@ def messages_in(message: Message, max_bytes: int = MAX_BODY_BYTES) -> Iterator[M
             body_crc=zlib.crc32(item.body) & CRC_MASK,
             properties_raw=item.properties,
         )
+
+
+def records_in(view: memoryview, position: int, batch: Message) -> Iterator[bytes]:
+    """The messages of the inner batch at `position` as records of their own. Raises MalformedData.
+
+    Each is the batch's record, but for what the message inside has of its own.
+    """
+    body_length = body_length_at(batch.sys_flag)
+    topic_at = position + body_length + _INT32.size + len(batch.body)
+    topic_end = position + batch.total_size - len(batch.properties_raw) - _PROPERTIES_LENGTH.size
+    for inner in messages_in(batch):
+        head = bytearray(view[position : position + body_length + _INT32.size])
+        lengths = _PROPERTIES_LENGTH.pack(len(inner.properties_raw))
+        parts = (head, inner.body, view[topic_at:topic_end], lengths, inner.properties_raw)
+        _INT32.pack_into(head, 0, sum(map(len, parts)))
+        _INT32.pack_into(head, BODY_CRC_AT, inner.body_crc)
+        _INT32.pack_into(head, FLAG_AT, inner.flag)
+        _INT64.pack_into(head, QUEUE_OFFSET_AT, inner.queue_offset)
+        _INT32.pack_into(head, SYS_FLAG_AT, inner.sys_flag)
+        _INT32.pack_into(head, body_length, len(inner.body))
+        yield b"".join(parts)

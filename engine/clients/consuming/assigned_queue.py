@@ -1,6 +1,7 @@
 """A queue that is assigned to a member: what was pulled, what was handed out, and what may be committed.
 
 Implements: ProcessQueue
+What waits is in blocks, whose offsets do not overlap. What was handed out is a message, or a block as a whole.
 It knows no threads and no clock. Whoever shares it between threads holds a lock (`shelf`).
 """
 
@@ -11,8 +12,8 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine.clients.blocks import Block, MappedMessage, Origin
 from engine.clients.cluster import MASTER, Place
-from store.message.record import Message
 
 
 class Bounds(NamedTuple):
@@ -40,24 +41,21 @@ class AssignedQueue:
         self.lost = 0  # offsets that were deleted before they were read
         self.rests_until = self.refused_until = 0.0  # monotonic; `refused_until` is for reads of mapped files alone
         self.locked_until = math.inf  # monotonic: from when on another member may have the queue's lock
-        self._waiting: deque[Message] = deque()
-        self._left: OrderedDict[int, int] = OrderedDict()  # bytes of those not done, by offset, ascending
-        self._left_bytes = 0
-
-    @property
-    def waiting(self) -> int:
-        """How many messages nobody has taken yet."""
-        return len(self._waiting)
+        self.waiting = 0  # messages that nobody has taken yet
+        self._waiting: deque[Block] = deque()  # ascending
+        self._left: OrderedDict[int, int] = OrderedDict()  # bytes of what is in hand, by its first offset, ascending
+        self._bytes = 0  # of all that waits or is in hand
 
     @property
     def handed_out(self) -> int:
-        """How many messages were taken and are not done."""
-        return len(self._left) - len(self._waiting)
+        """How many messages, or blocks of them, were taken and are not done."""
+        return len(self._left)
 
     @property
     def consumed_to(self) -> int:
         """The offset up to which all is done: what may be committed."""
-        return next(iter(self._left)) if self._left else self.pulled_to
+        first = next(iter(self._left)) if self._left else self.pulled_to
+        return min(first, self._waiting[0].first) if self._waiting else first
 
     @property
     def lag(self) -> int:
@@ -67,38 +65,70 @@ class AssignedQueue:
     def is_full(self, bounds: Bounds) -> bool:
         """Whether nothing more should be pulled now."""
         span = self.pulled_to - self.consumed_to
-        return len(self._left) >= bounds.messages or self._left_bytes >= bounds.bytes or span >= bounds.span
+        is_many = self.waiting + len(self._left) >= bounds.messages
+        return is_many or self._bytes >= bounds.bytes or span >= bounds.span
 
-    def pulled(self, messages: Sequence[Message], next_offset: int) -> None:
-        """Take messages in the order of their offsets. A message that is there already is left out."""
-        last = next(reversed(self._left), -1)
-        for message in messages:
-            if message.queue_offset > last:
-                last, size = message.queue_offset, len(message.body)
-                self._left[last] = size
-                self._left_bytes += size
-                self._waiting.append(message)
+    def pulled(self, blocks: Sequence[Block], next_offset: int) -> None:
+        """Take blocks in the order of their offsets. A message that is there already is left out."""
+        for block in blocks:
+            block.skip_below(self.pulled_to)
+            if len(block):
+                self._waiting.append(block)
+                self.waiting += len(block)
+                self._bytes += block.body_bytes
+                self.pulled_to = block.last + 1
         self.pulled_to = max(self.pulled_to, next_offset)
 
     def may_hand_out(self, now: float) -> bool:
         """Whether `take` hands out a message at this (monotonic) time."""
-        if not self._waiting or self.is_paused or self.is_dropped or not self.rests_until <= now < self.locked_until:
+        if not self.waiting or self.is_paused or self.is_dropped or not self.rests_until <= now < self.locked_until:
             return False
         return not (self.in_order and self.handed_out)
 
-    def take(self, most: int) -> list[Message]:
+    def take(self, most: int) -> list[MappedMessage]:
         """Hand out messages, the oldest first."""
-        return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+        messages: list[MappedMessage] = []
+        while self._waiting and len(messages) < most:
+            messages += self._waiting[0].take(most - len(messages))
+            self._drop_empty()
+        self.waiting -= len(messages)
+        for message in messages:
+            self._hold(message.queue_offset, len(message.body))
+        return messages
 
-    def done(self, offset: int, turn: int) -> None:
-        """A message that was handed out in `turn` needs no more work."""
+    def take_blocks(self, most: int, origin: Origin | None) -> list[Block]:
+        """Hand out blocks that a batch can have together, and with those of an origin, of `most` messages."""
+        blocks: list[Block] = []
+        while self._waiting and most > 0 and (origin is None or self._waiting[0].origin.joins(origin)):
+            block = self._waiting[0].take_block(most)
+            self._drop_empty()
+            self._hold(block.first, block.body_bytes)
+            self.waiting -= len(block)
+            most, origin = most - len(block), block.origin
+            blocks.append(block)
+        return blocks
+
+    def _drop_empty(self) -> None:
+        if not len(self._waiting[0]):
+            self._waiting.popleft()
+
+    def _hold(self, first: int, size: int) -> None:
+        is_last = not self._left or next(reversed(self._left)) < first
+        self._left[first] = size
+        if not is_last:  # what was given back is taken again
+            self._left = OrderedDict(sorted(self._left.items()))
+
+    def done(self, first: int, turn: int) -> None:
+        """What was handed out in `turn`, and begins at an offset, needs no more work."""
         if turn == self.turn:
-            self._left_bytes -= self._left.pop(offset, 0)
+            self._bytes -= self._left.pop(first, 0)
 
-    def again(self, message: Message, turn: int, until: float) -> None:
-        """Hand a message out once more, before those that wait, and nothing of the queue before `until`."""
-        if turn == self.turn and message.queue_offset in self._left:
-            self._waiting.appendleft(message)
+    def again(self, block: Block, turn: int, until: float) -> None:
+        """Hand something out once more, in its place before what waits, and nothing of the queue before `until`."""
+        if turn == self.turn and self._left.pop(block.first, None) is not None:
+            behind = (place for place, one in enumerate(self._waiting) if one.first > block.first)
+            self._waiting.insert(next(behind, len(self._waiting)), block)
+            self.waiting += len(block)
             self.rests_until = max(self.rests_until, until)
 
     def read_from(self, offset: int) -> None:
@@ -106,5 +136,5 @@ class AssignedQueue:
         self.turn += 1
         self._waiting.clear()
         self._left.clear()
-        self._left_bytes = 0
+        self.waiting = self._bytes = 0
         self.pulled_to, self.committed, self.is_at_end = offset, -1, False

@@ -16,32 +16,42 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar
 
 from engine.clients.access import Credentials
 from engine.clients.cluster import Cluster, Place, log
 from engine.clients.consuming.assigned_queue import AssignedQueue, Bounds
-from engine.clients.consuming.back_off import PAUSE_MS, RETRIES_MAX, TRY_AGAIN_MS
+from engine.clients.consuming.back_off import BROKER_DECIDES, PAUSE_MS, RETRIES_MAX, TRY_AGAIN_MS
 from engine.clients.consuming.database_offsets import DatabaseOffsets
 from engine.clients.consuming.member import FAILURES, Member, Wanted
 from engine.clients.consuming.processes import SIGNALS, run_in_processes
 from engine.clients.consuming.received import ReceivedMessage
 from engine.clients.consuming.requests import FIRST, LAST, Subscription
-from engine.clients.consuming.shelf import REST_SECONDS, Handed
+from engine.clients.consuming.shelf import REST_SECONDS, Handed, HandedBlock
 from engine.clients.consuming.strategies import Strategy, strategy_of
 from engine.clients.loop_thread import LoopThread
 from engine.clients.names import ClientError, tls_of
 from ipc.clock import ms_of
+from ipc.extras import require_arrow
+from store.message.record import Message
 from store.reading import extent
+
+if TYPE_CHECKING:  # pyarrow is an extra
+    import pyarrow as pa
+
+    from engine.clients.consuming.arrow_batches import MadeBatch
+
+T = TypeVar("T")
 
 Topics = str | Iterable[str] | Mapping[str, "str | Subscription"]
 
+ROWS_A_BATCH = 4096  # at most
 MESSAGES_A_TURN = 64  # that a loop takes from the shelf at a time
 INSTANCE = "DEFAULT"  # of Java's broadcasting consumers
 STOP_SECONDS = 30.0
@@ -111,6 +121,7 @@ class Consumer:
         self._thread = LoopThread(self, f"consumer of {group}", self._cluster.close)
         self._starting = threading.Lock()
         self._is_started = False
+        self._in_hand: dict[int, MadeBatch] = {}  # that loops over batches are at
         self._last = threading.local()  # of each thread: what `poll` handed out and did not acknowledge yet
 
     @property
@@ -185,7 +196,7 @@ class Consumer:
         """The same for programs with asyncio, in any event loop."""
         await self._started()
         self._acknowledge_last()
-        return self._remembered(await self._awaited(max_messages, timeout))
+        return self._remembered(await self._awaited(partial(self._member.shelf.take, max_messages), timeout))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         self.start()
@@ -194,7 +205,7 @@ class Consumer:
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         await self._started()
-        while handed := await self._awaited(MESSAGES_A_TURN, None):
+        while handed := await self._awaited(partial(self._member.shelf.take, MESSAGES_A_TURN), None):
             for message in self._one_by_one(handed):
                 yield message
 
@@ -212,11 +223,89 @@ class Consumer:
             kept = done + (not self.options.acknowledges)  # the program has the one that it was at
             self._member.shelf.again(handed[kept:], 0.0)
 
+    def batches(
+        self, max_messages: int = ROWS_A_BATCH, timeout: float | None = None, columns: Sequence[str] | None = None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Yield messages as Arrow record batches, with the columns of `scan` or some of them; needs pyarrow.
+
+        A batch is acknowledged when the loop comes back. The loop ends when no message came for `timeout` seconds, or
+        after `stop`. Bodies are binary views, from a store on this host into the mapped segment, which stays mapped as
+        long as the batch exists. A body that cannot be inflated is null, and the logger says why. `retry_rows` gives
+        rows back. Raises ClientError for an unknown column, ExtraMissing without pyarrow.
+        """
+        made = self._batch_maker(max_messages, columns)
+
+        def loop() -> Generator[pa.RecordBatch, None, None]:
+            self.start()
+            while handed := self._member.shelf.await_blocks(max_messages, timeout):
+                yield from self._batch_by_batch(handed, made(handed))
+
+        return loop()
+
+    def batches_awaited(
+        self, max_messages: int = ROWS_A_BATCH, timeout: float | None = None, columns: Sequence[str] | None = None
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """The same for programs with asyncio, in any event loop."""
+        made = self._batch_maker(max_messages, columns)
+
+        async def loop() -> AsyncGenerator[pa.RecordBatch, None]:
+            await self._started()
+            while handed := await self._awaited(partial(self._member.shelf.take_blocks, max_messages), timeout):
+                for batch in self._batch_by_batch(handed, made(handed)):
+                    yield batch
+
+        return loop()
+
+    def _batch_maker(
+        self, max_messages: int, columns: Sequence[str] | None
+    ) -> Callable[[Sequence[HandedBlock]], Iterator[MadeBatch]]:
+        require_arrow("batches of messages")
+        from engine.clients.consuming.arrow_batches import columns_named, made_batches  # pyarrow is an extra
+
+        if max_messages < 1:
+            raise ClientError(f"max_messages={max_messages}: give at least 1")
+        if not self.options.acknowledges or self.options.offsets is not None:
+            raise ClientError("batches are acknowledged as a whole: use poll with acknowledges=False, or with offsets")
+        return partial(made_batches, columns=columns_named(columns))
+
+    def _batch_by_batch(
+        self, handed: Sequence[HandedBlock], made: Iterator[MadeBatch]
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The batches of what was handed out. It is acknowledged behind the last one, or comes again as a whole."""
+        is_done = False
+        try:
+            for one in made:
+                self._in_hand[id(one.batch)] = one
+                try:
+                    yield one.batch
+                finally:
+                    del self._in_hand[id(one.batch)]
+            is_done = True
+        finally:
+            if is_done:
+                self._member.shelf.all_done(handed)
+            else:
+                self._member.shelf.again(handed, 0.0)
+
+    def retry_rows(self, batch: pa.RecordBatch, rows: Sequence[int], delay_level: int = BROKER_DECIDES) -> None:
+        """Have some messages of the batch that a loop over `batches` is at delivered again, as `retry` of a message.
+
+        It returns when their brokers have them; the batch is acknowledged as always. Raises PeerRefused and
+        PeerUnreachable for a message that is not taken back: leave the loop, and the whole batch comes again. Raises
+        ClientError in a group that is ordered or broadcasts, which has no retries.
+        """
+        if self.options.broadcasts or self.options.ordered:
+            raise ClientError("a group that is ordered or broadcasts gives no rows back: leave the loop, and all come")
+        made = self._in_hand.get(id(batch))
+        if made is None or made.batch is not batch:
+            raise ClientError("the batch is not the one that a loop over batches is at")
+        self._thread.run(self._retry(made.messages(rows), made.broker, delay_level))
+
     async def _started(self) -> None:
         if not self._is_started:
             await asyncio.to_thread(self.start)
 
-    async def _awaited(self, most: int, timeout: float | None) -> list[Handed]:
+    async def _awaited(self, take: Callable[[], list[T]], timeout: float | None) -> list[T]:
         self._thread.require_owned()
         loop, shelf, changed = asyncio.get_running_loop(), self._member.shelf, asyncio.Event()
         deadline = None if timeout is None else loop.time() + timeout
@@ -226,7 +315,7 @@ class Consumer:
                 loop.call_soon_threadsafe(changed.set)
 
         with shelf.woken_by(wake):
-            while not (handed := shelf.take(most)) and not shelf.is_ended:
+            while not (handed := take()) and not shelf.is_ended:
                 left = REST_SECONDS if deadline is None else min(REST_SECONDS, deadline - loop.time())
                 if left <= 0:
                     break
@@ -272,10 +361,15 @@ class Consumer:
 
     async def _give_back(self, message: ReceivedMessage, delay_level: int) -> None:
         try:
-            await self._member.give_back(message.handed, delay_level, self.options.max_times)
+            await self._member.give_back(message.handed.message, message.broker, delay_level, self.options.max_times)
+            self._member.shelf.done(message.handed)
         except FAILURES as error:
             log.warning("%r is not taken back, and comes again here: %s", message, error)
             self._member.shelf.again([message.handed], TRY_AGAIN_MS / 1000)
+
+    async def _retry(self, messages: Sequence[Message], broker: str, delay_level: int) -> None:
+        for message in messages:
+            await self._member.give_back(message, broker, delay_level, self.options.max_times)
 
     def run(
         self, handler: Callable[[ReceivedMessage], object], *, workers: int = 1, processes: int | None = None

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.clients.blocks import Chosen, chosen
 from engine.clients.consuming.assigned_queue import AssignedQueue, Bounds
 from engine.clients.consuming.requests import Subscription
-from engine.clients.local.local_queues import Chosen, LocalQueues, Queue, chosen
+from engine.clients.local.local_queues import LocalQueues, Queue
 from engine.shared_memory.queue_ends import NO_SLOT
 from ipc.clock import wall_ms
 from ipc.errors import IpcError
@@ -113,7 +114,7 @@ class LocalReads:
             self._heard.moved(queue, catch.next_offset)
         else:
             queue.pulled_ms = wall_ms()
-            queue.pulled(catch.messages, catch.next_offset)
+            queue.pulled(catch.blocks, catch.next_offset)
             queue.is_at_end = catch.next_offset >= catch.end
         return queue.pulled_to != before or queue.turn != turn
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.clients.blocks import Block, blocks_of, chosen
 from engine.clients.cluster import MASTER, Cluster, Place, log, places_in
 from engine.clients.consuming.assigned_queue import DEFAULT_BOUNDS, AssignedQueue, Bounds
 from engine.clients.consuming.back_off import resent, send_back_fields
@@ -33,7 +34,7 @@ from engine.clients.consuming.requests import (
     subscription_of,
 )
 from engine.clients.consuming.running_info import MemberState, QueueState, running_info
-from engine.clients.consuming.shelf import Handed, Shelf
+from engine.clients.consuming.shelf import Shelf
 from engine.clients.consuming.strategies import Strategy, share_of
 from engine.clients.names import MALFORMED, ClientError, check_group
 from engine.clients.sending.messages import property_text, send_fields
@@ -47,8 +48,7 @@ from ipc.clock import monotonic_ms, wall_ms
 from ipc.errors import IpcError
 from store.errors import StoreError
 from store.message.compression import body_of
-from store.message.inner_batch import messages_in
-from store.message.record import Message, decode
+from store.message.record import Message
 from store.message.topics import RETRY_PREFIX
 from store.tables import fastjson
 
@@ -93,6 +93,7 @@ class Member:
             self.offsets = FileOffsets(OwnOffsets(default_directory(), cluster.client_id, wanted.group))
         retries = {} if wanted.broadcasts else {self._retry_topic: Subscription(EVERYTHING)}
         self._topics = {**wanted.topics, **retries}
+        self._tags = {topic: chosen(one.tags).tags for topic, one in self._topics.items()}
         self.shelf = Shelf(self._taken)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pulls: dict[Place, asyncio.Task[None]] = {}
@@ -458,18 +459,16 @@ class Member:
 
     # messages
 
-    async def give_back(self, handed: Handed, delay_level: int, retries: int) -> None:
+    async def give_back(self, message: Message, broker: str, delay_level: int, retries: int) -> None:
         """Have the broker deliver a message again, later, through the group's retry topic; then it is done here.
 
         Raises PeerRefused, PeerUnreachable: the message is not done.
         """
-        broker = handed.queue.place.broker
-        fields = send_back_fields(handed.message, self._wanted.group, broker, retries, delay_level)
+        fields = send_back_fields(message, self._wanted.group, broker, retries, delay_level)
         try:
             await self._cluster.broker(broker).need(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
         except (PeerUnreachable, PeerRefused, ClientError) as error:
-            await self._send_again(handed.message, retries, error)
-        self.shelf.done(handed)
+            await self._send_again(message, retries, error)
 
     async def _send_again(self, message: Message, retries: int, error: Exception) -> None:
         """Send a message that its broker does not take back to the group's retry topic. Raises `error` without one."""
@@ -543,21 +542,21 @@ class Member:
         fields = pull_fields(queue_fields(self._wanted.group, place), pull, wanted, self._version_ms)
         connection = self._cluster.broker(place.broker, queue.broker_id)
         answer = await connection.ask(RequestCode.PULL_MESSAGE, fields, timeout=PULL_SECONDS)
-        messages = _chosen(answer.body, wanted) if answer.code == ResponseCode.SUCCESS else []
+        blocks: list[Block] = []
+        if answer.code == ResponseCode.SUCCESS:
+            blocks = blocks_of(answer.body, self._tags[place.topic], pull.offset, place.broker)
         with self.shelf.changing():
             if turn == queue.turn and not queue.is_dropped:
-                self._take_answer(queue, connection.address, answer, messages)
+                self._take_answer(queue, connection.address, answer, blocks)
 
-    def _take_answer(
-        self, queue: AssignedQueue, address: str, answer: RemotingCommand, messages: list[Message]
-    ) -> None:
+    def _take_answer(self, queue: AssignedQueue, address: str, answer: RemotingCommand, blocks: list[Block]) -> None:
         next_offset = number_of(answer, "nextBeginOffset", queue.pulled_to)
         queue.pulled_ms = wall_ms()
         queue.end = number_of(answer, "maxOffset", queue.end)
         queue.broker_id = number_of(answer, "suggestWhichBrokerId", MASTER)
         match answer.code:
             case ResponseCode.SUCCESS | ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY:
-                queue.pulled(messages, next_offset)
+                queue.pulled(blocks, next_offset)
                 queue.is_at_end = answer.code == ResponseCode.PULL_NOT_FOUND or next_offset >= queue.end
             case ResponseCode.PULL_OFFSET_MOVED if answer.remark == OFFSET_RESET:
                 queue.read_from(next_offset)
@@ -593,19 +592,3 @@ def _by_broker(places: Iterable[Place]) -> dict[str, list[Place]]:
     for place in places:
         table.setdefault(place.broker, []).append(place)
     return table
-
-
-def _chosen(body: bytes | memoryview, wanted: Subscription) -> list[Message]:
-    """The messages of an answer that the member wants. Raises CorruptRecord, MalformedData."""
-    inside = (message for record in messages_of(body) for message in messages_in(record))
-    tags = wanted.tags
-    return [*inside] if tags is None else [message for message in inside if message.tags in tags]
-
-
-def messages_of(body: bytes | memoryview) -> list[Message]:
-    """The records of an answer; their bodies are views of it. Raises CorruptRecord."""
-    view, at, messages = memoryview(body), 0, []
-    while at < len(view):
-        messages.append(decode(view, at))
-        at += messages[-1].total_size
-    return messages

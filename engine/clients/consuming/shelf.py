@@ -6,22 +6,50 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
+from engine.clients.blocks import Block, MappedMessage
 from engine.clients.cluster import Place
 from engine.clients.consuming.assigned_queue import AssignedQueue
 from ipc.clock import wall_ms
-from store.message.record import Message
 
+T = TypeVar("T")
 REST_SECONDS = 0.2  # between looks at a queue that rests
+BATCH_BYTES_MAX = 32 << 20  # of bodies, but for the last block's
 
 
 class Handed(NamedTuple):
     """A message that was handed out, and where it came from."""
 
-    message: Message
+    message: MappedMessage
     queue: AssignedQueue
     turn: int
+
+    @property
+    def first(self) -> int:
+        """Its queue offset, by which the queue knows it."""
+        return self.message.queue_offset
+
+    def block(self) -> Block:
+        """Return the block that is handed out again."""
+        return self.message.block()
+
+
+class HandedBlock(NamedTuple):
+    """Messages that were handed out together, and where they came from."""
+
+    records: Block
+    queue: AssignedQueue
+    turn: int
+
+    @property
+    def first(self) -> int:
+        """The queue offset of the first one, by which the queue knows them."""
+        return self.records.first
+
+    def block(self) -> Block:
+        """Return the block that is handed out again."""
+        return self.records
 
 
 class Near(Protocol):
@@ -96,31 +124,61 @@ class Shelf:
 
     def _take(self, most: int) -> list[Handed]:
         handed: list[Handed] = []
+        for number, queue in self._in_turn():
+            at_most = 1 if queue.in_order else most - len(handed)
+            handed += [Handed(message, queue, queue.turn) for message in queue.take(at_most)]
+            queue.taken_ms = wall_ms()
+            if len(handed) >= most:
+                self._first = number + 1
+                break
+        return handed
+
+    def _in_turn(self) -> list[tuple[int, AssignedQueue]]:
+        """The queues that hand out now, and their numbers; the one whose turn it is comes first. Raises `failure`."""
         if self.failure is not None:
             raise self.failure
         if self.is_ended:
-            return handed
+            return []
         queues, now = [*self.queues.values()], time.monotonic()
-        for number in range(len(queues)):
-            queue = queues[(self._first + number) % len(queues)]
-            if queue.may_hand_out(now):
-                at_most = 1 if queue.in_order else most - len(handed)
-                handed += (Handed(message, queue, queue.turn) for message in queue.take(at_most))
-                queue.taken_ms = wall_ms()
-                if len(handed) >= most:
-                    self._first = (self._first + number + 1) % len(queues)
-                    break
+        numbers = ((self._first + number) % len(queues) for number in range(len(queues)))
+        return [(number, queues[number]) for number in numbers if queues[number].may_hand_out(now)]
+
+    def take_blocks(self, most: int) -> list[HandedBlock]:
+        """The same as `take`, as blocks that one batch can have: of one segment, or of one broker's answers."""
+        with self.changed:
+            handed = self._take_blocks(most)
+            return self._take_blocks(most) if not handed and self._read(most) else handed
+
+    def _take_blocks(self, most: int) -> list[HandedBlock]:
+        handed: list[HandedBlock] = []
+        origin, room = None, BATCH_BYTES_MAX
+        for number, queue in self._in_turn():
+            blocks = queue.take_blocks(most, origin) if most > 0 and room > 0 else []
+            if not blocks:
+                self._first = number
+                break
+            handed += [HandedBlock(block, queue, queue.turn) for block in blocks]
+            queue.taken_ms = wall_ms()
+            most, origin = most - sum(map(len, blocks)), blocks[-1].origin
+            room -= sum(block.body_bytes for block in blocks)
         return handed
 
     def await_some(self, most: int, timeout: float | None) -> list[Handed]:
         """The same, waiting for one message; none once the time is over or the member has ended. Raises `failure`."""
+        return self._await(self._take, most, timeout)
+
+    def await_blocks(self, most: int, timeout: float | None) -> list[HandedBlock]:
+        """The same as `await_some`, as blocks that one batch can have."""
+        return self._await(self._take_blocks, most, timeout)
+
+    def _await(self, take: Callable[[int], list[T]], most: int, timeout: float | None) -> list[T]:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.changed:
-            while not (handed := self._take(most)) and not self.is_ended:
+            while not (handed := take(most)) and not self.is_ended:
                 is_further = self._read(most)
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
-                    handed = self._take(most)
+                    handed = take(most)
                     break
                 if is_further:
                     self._give_way()
@@ -163,19 +221,25 @@ class Shelf:
         """A message needs no more work."""
         message, queue, turn = handed
         if queue.in_order:
-            with self.changing():
-                queue.done(message.queue_offset, turn)
-        else:
-            with self._lock:  # a condition's `with` takes three times as long
-                queue.done(message.queue_offset, turn)
+            self.all_done([handed])
+            return
+        with self._lock:  # a condition's `with` takes three times as long
+            queue.done(message.queue_offset, turn)
         self.when_taken()
 
-    def again(self, handed: Sequence[Handed], after: float) -> None:
-        """Hand messages out once more, `after` seconds."""
+    def all_done(self, handed: Sequence[Handed | HandedBlock]) -> None:
+        """What was handed out needs no more work."""
+        with self.changing():
+            for one in handed:
+                one.queue.done(one.first, one.turn)
+        self.when_taken()
+
+    def again(self, handed: Sequence[Handed | HandedBlock], after: float) -> None:
+        """Hand something out once more, `after` seconds."""
         if handed:
             with self.changing():
-                for message, queue, turn in reversed(handed):
-                    queue.again(message, turn, time.monotonic() + after)
+                for one in handed:
+                    one.queue.again(one.block(), one.turn, time.monotonic() + after)
 
     def fail(self, failure: Exception) -> None:
         """Raise this error from all further calls for messages."""

@@ -16,21 +16,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.clients.local.mapped_message import mapped_message
-from engine.clients.local.read_kernel import Look, Part, Watch, await_entries, has_more, measure_units
+from engine.clients.blocks import Block, Chosen, Origin, apart, opened
+from engine.clients.local.sleep_kernel import Watch, await_entries, has_more
+from engine.clients.measure_kernel import Look, Part, measure_units
 from engine.shared_memory.cursors import BrokerCounters
 from engine.shared_memory.queue_ends import NO_SLOT, QueueEnds
 from engine.shared_memory.queue_table import TableWord
-from ipc.arrays import Bytes, Words
+from ipc.arrays import Words
 from ipc.compiled import atomics
 from ipc.errors import RegionDenied
 from store.compat import line_of
 from store.errors import CorruptRecord, MalformedData, SegmentSizeMismatch
 from store.files import file_io, mapped_files
 from store.files.segment_files import SegmentFiles
-from store.message.inner_batch import messages_in
-from store.message.properties import java_hash
-from store.message.record import Message, SysFlag, decode
+from store.message.record import decode
 from store.message.unit import Unit
 from store.names import BATCH_QUEUES, CONSUME_QUEUES
 from store.queues.batch_consume_queue import UNIT_BYTES
@@ -38,40 +37,21 @@ from store.queues.consume_queue import ENTRY_BYTES, file_bytes_of
 from store.reading.extent import Running
 from store.reading.queue_reader import FileMaps, QueueReader
 
-UNITS_MAX = 512  # of one read
+UNITS_MAX, READ_BYTES_MAX = 1 << 13, 16 << 20  # of one read
 SEGMENTS_MAX, QUEUE_FILES_MAX = 8, 64  # mapped; each keeps a file descriptor
 NAP_SECONDS = 0.001  # of a reader that may not write into the broker's memory
 NS_PER_S = 1_000_000_000
-INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 Queue = tuple[str, int]
-
-
-class Chosen(NamedTuple):
-    """The tags that are wanted, and their hashes, ascending; None: any."""
-
-    tags: frozenset[str] | None
-    codes: Words
-
-
-def chosen(tags: frozenset[str] | None) -> Chosen:
-    """Return what a reader compares messages with that wants these tags, or any."""
-    return Chosen(tags, np.array(sorted({java_hash(tag) for tag in tags or ()}), np.int64))
 
 
 class Catch(NamedTuple):
     """What a read got. `is_moved`: the queue has not the offset that was asked for, and goes on at `next_offset`."""
 
-    messages: list[Message]
+    blocks: list[Block]
     next_offset: int
     end: int  # of the queue
     is_moved: bool = False
-
-
-class _Segment(NamedTuple):
-    base_offset: int
-    array: Bytes
-    view: memoryview
 
 
 class LocalQueues:
@@ -84,9 +64,10 @@ class LocalQueues:
         self.ends = QueueEnds.attach(directory)
         self._files = SegmentFiles(settings["storePathCommitLog"], int(settings["mappedFileSizeCommitLog"]))
         self._queue_bytes = file_bytes_of(int(settings["mappedFileSizeConsumeQueue"]))
+        self._broker = str(settings["brokerName"])
         self._rules = line_of(str(settings["compat"])).queues
         self._maps = FileMaps(QUEUE_FILES_MAX)
-        self._segments: OrderedDict[int, _Segment] = OrderedDict()
+        self._segments: OrderedDict[int, Origin] = OrderedDict()
         self._slots: dict[Queue, int] = {}
         self._without: dict[Queue, int] = {}  # queues without a slot, by how many queues there were
         self._readers: dict[Queue, QueueReader] = {}
@@ -154,7 +135,7 @@ class LocalQueues:
     # messages
 
     def read(self, queue: Queue, offset: int, wanted: Chosen, most: int) -> Catch:
-        """The messages from an offset on, of `most` offsets. Raises CorruptRecord, MalformedData, AccessDenied."""
+        """Messages from an offset on, of `most` offsets or less. Raises CorruptRecord, MalformedData, AccessDenied."""
         end = self.end_of(queue)
         if offset >= end:
             return self._behind(offset, end)
@@ -166,10 +147,11 @@ class LocalQueues:
         if count <= 0:  # deleted meanwhile
             following = offset + reader.units_a_file - offset % reader.units_a_file
             return Catch([], min(following, end), end, is_moved=True)
-        messages: list[Message] = []
-        passed = self._gather(offset, count, wanted, messages)
+        count = min(count, 1 + int(np.searchsorted(np.cumsum(units[:count, Unit.SIZE]), READ_BYTES_MAX)))
+        blocks: list[Block] = []
+        passed = self._gather(offset, count, wanted, blocks)
         if passed:
-            return Catch(messages, self._behind_unit(passed - 1), end)
+            return Catch(blocks, self._behind_unit(passed - 1), end)
         there = next((index for index in range(1, count) if self._segment_of(index) is not None), count)
         return Catch([], self._behind_unit(there - 1), end, is_moved=True)
 
@@ -181,18 +163,18 @@ class LocalQueues:
     def _behind_unit(self, index: int) -> int:
         return int(self._units[index, Unit.QUEUE_OFFSET] + self._units[index, Unit.MESSAGES])
 
-    def _gather(self, offset: int, count: int, wanted: Chosen, messages: list[Message]) -> int:
+    def _gather(self, offset: int, count: int, wanted: Chosen, blocks: list[Block]) -> int:
         """Add the messages of the units; how many units were passed.
 
         It ends before a unit whose record is not in the log, and before one that is not sound: if that is the first,
         CorruptRecord is raised, or MalformedData.
         """
         look, at = self._look, 0
-        look[Look.COUNT], look[Look.TAKES_ALL] = count, wanted.tags is None
+        look[Look.COUNT] = count
         while at < count and (segment := self._segment_of(at)) is not None:
             look[Look.FIRST], look[Look.BASE_OFFSET] = at, segment.base_offset
-            measure_units(segment.array, self._units, wanted.codes, look, self._parts)
-            self._add(segment, offset, wanted, messages)
+            measure_units(segment.array, self._units, wanted.codes, wanted.tags, look, self._parts)
+            self._add(segment, offset, wanted, blocks)
             if look[Look.IS_CORRUPT] and not look[Look.NEXT]:
                 raise self._corrupt(segment, int(look[Look.NEXT]))
             if look[Look.NEXT] == at:
@@ -200,43 +182,36 @@ class LocalQueues:
             at = int(look[Look.NEXT])
         return at
 
-    def _add(self, segment: _Segment, offset: int, wanted: Chosen, messages: list[Message]) -> None:
-        """Add the messages of the rows that were made. A batch that cannot be opened takes back its units."""
-        view, tags = segment.view, wanted.tags
-        for row, (queue_offset, at, body_at, body_end, sys_flag) in enumerate(
-            self._parts[: self._look[Look.PARTS]].tolist()
-        ):
-            message = mapped_message(view, queue_offset, at, view[body_at:body_end], sys_flag)
-            if not sys_flag & INNER_BATCH:
-                if tags is None or message.tags in tags:
-                    messages.append(message)
-                continue
+    def _add(self, segment: Origin, offset: int, wanted: Chosen, blocks: list[Block]) -> None:
+        """Add the blocks of the rows that were made. A batch that cannot be opened takes back its units."""
+        rows = self._parts[: self._look[Look.PARTS]].copy()
+        for number, piece in enumerate(apart(Block(segment, rows))):
             try:
-                inside = [one for one in messages_in(message) if one.queue_offset >= offset]
+                blocks += opened(piece, wanted.tags, offset) if piece.is_batch else [piece.block]
             except MalformedData:
-                if not row and not self._look[Look.FIRST]:
+                if not number and not self._look[Look.FIRST]:
                     raise
-                self._look[Look.NEXT] = self._unit_at(queue_offset)
+                self._look[Look.NEXT] = self._unit_at(piece.block.first)
                 return
-            messages += [one for one in inside if tags is None or one.tags in tags]
 
     def _unit_at(self, queue_offset: int) -> int:
         """The number of the unit that begins at a queue offset."""
         return int(np.searchsorted(self._units[: self._look[Look.COUNT], Unit.QUEUE_OFFSET], queue_offset))
 
-    def _corrupt(self, segment: _Segment, index: int) -> CorruptRecord:
+    def _corrupt(self, segment: Origin, index: int) -> CorruptRecord:
         """Why the unit's record is none."""
         physical_offset, size = (int(self._units[index, column]) for column in (Unit.PHYSICAL_OFFSET, Unit.SIZE))
-        path = str(self._files.path_of(segment.base_offset))
         try:
-            decode(segment.view, physical_offset - segment.base_offset, path=path)
+            decode(segment.view, physical_offset - segment.base_offset, path=segment.path)
         except CorruptRecord as error:
             return error
-        return CorruptRecord(path, physical_offset, f"its queue says that it has {size} bytes there, and it disagrees")
+        return CorruptRecord(
+            segment.path, physical_offset, f"its queue says that it has {size} bytes there, and it disagrees"
+        )
 
     # files
 
-    def _segment_of(self, index: int) -> _Segment | None:
+    def _segment_of(self, index: int) -> Origin | None:
         """The segment with a unit's whole record; None where the log has not got it, or not any more."""
         offset, size = int(self._units[index, Unit.PHYSICAL_OFFSET]), int(self._units[index, Unit.SIZE])
         look = self._look
@@ -247,7 +222,7 @@ class LocalQueues:
             return None
         return self._segments.get(base) or self._map(base)
 
-    def _map(self, base: int) -> _Segment | None:
+    def _map(self, base: int) -> Origin | None:
         path = self._files.path_of(base)
         try:
             fd = file_io.open_file(path, writable=False)
@@ -260,7 +235,9 @@ class LocalQueues:
             mapping = mapped_files.map_file(fd, size_bytes, writable=False)
         finally:
             os.close(fd)
-        segment = self._segments[base] = _Segment(base, np.frombuffer(mapping, np.uint8), memoryview(mapping))
+        segment = self._segments[base] = Origin(
+            np.frombuffer(mapping, np.uint8), memoryview(mapping), self._broker, str(path), base
+        )
         if len(self._segments) > SEGMENTS_MAX:
             self._segments.popitem(last=False)
         return segment

@@ -17,11 +17,11 @@ import pytest
 from spark_bridge.columnar import opened, reader, rounds, side_file
 from spark_bridge.columnar.side_file import COLUMN_NAMES, read_manifest
 from spark_bridge.options.rows import RowOptions
-from spark_bridge.records import bodies
 from spark_bridge.records import reader as records_reader
 from spark_bridge.records.columns import BY_NAME, KAFKA_COLUMNS, Asked
 from spark_bridge.scanning import scan
 from spark_bridge.split.splits import LogExtent, RangeSplit, Selection
+from store.columns import bodies
 from store.columns.columns import COLUMNS
 from store.errors import CorruptRecord, SegmentRemoved
 from store.files import small_files

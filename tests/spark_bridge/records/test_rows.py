@@ -13,9 +13,10 @@ from pyspark.sql import types as t
 
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.records import bodies, inflation
+from spark_bridge.records import inflation
 from spark_bridge.records.spark_schema import schema_of, settled
 from spark_bridge.split.splits import Selection, plan
+from store.columns import bodies
 from store.columns.columns import COLUMNS
 from store.errors import CorruptRecord, MalformedData
 from store.message.host import Host

@@ -2,53 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.clients.blocks import Block, blocks_of
 from engine.clients.cluster import Place
 from engine.clients.consuming.assigned_queue import AssignedQueue, Bounds
 from engine.clients.consuming.received import ReceivedMessage
 from engine.clients.consuming.shelf import Handed
+from engine.clients.measure_kernel import Part
 from store.message import properties as property_string
-from store.message.host import Host
-from store.message.record import MAGIC_V1, Message
+from store.message.record import Message, encode
+from store.message.walk_kernel import ALL_TAGS
 
 PLACE = Place("t", "b", 0)
-HOST = Host("127.0.0.1", 1)
-MESSAGE = Message(0, MAGIC_V1, 0, 0, 0, 0, 0, 0, 0, HOST, 0, HOST, 0, 0, b"body", "t", b"")
 
 
-def at(*offsets: int) -> list[Message]:
-    return [replace(MESSAGE, queue_offset=offset) for offset in offsets]
+def at(*offsets: int) -> list[Block]:
+    frame = b"".join(encode(topic="t", body=b"body", queue_offset=offset) for offset in offsets)
+    return blocks_of(frame, ALL_TAGS, 0, "b")
 
 
-def offsets_of(messages: list[Message]) -> list[int]:
+def offsets_of(messages: Sequence[Message]) -> list[int]:
     return [message.queue_offset for message in messages]
 
 
-@given(st.lists(st.sampled_from(["pull", "take", "done", "again"]), max_size=60), st.randoms())
+def offsets_in(block: Block) -> list[int]:
+    offsets: list[int] = block.parts[:, Part.QUEUE_OFFSET].tolist()
+    return offsets
+
+
+STEPS = st.lists(st.sampled_from(["pull", "take", "blocks", "done", "again"]), max_size=60)
+
+
+@given(STEPS, st.randoms())
 def test_nothing_undone_is_below_what_may_be_committed(steps: list[str], random: object) -> None:
-    queue, held, done, pulled = AssignedQueue(PLACE, 5), [], set(), 5
+    queue, done, pulled = AssignedQueue(PLACE, 5), set(), 5
+    held: list[Block] = []  # a message's, or several together
     for step in steps:
         match step:
             case "pull":
                 queue.pulled(at(pulled, pulled + 2), pulled + 3)  # the one between is not wanted
                 pulled += 3
             case "take":
-                held += queue.take(2)
+                held += [message.block() for message in queue.take(2)]
+            case "blocks":
+                held += queue.take_blocks(3, None)
             case _ if held:
-                message = held.pop(random.randrange(len(held)))  # type: ignore[attr-defined]
+                block = held.pop(random.randrange(len(held)))  # type: ignore[attr-defined]
                 if step == "done":
-                    queue.done(message.queue_offset, queue.turn)
-                    done.add(message.queue_offset)
+                    queue.done(block.first, queue.turn)
+                    done |= set(offsets_in(block))
                 else:
-                    queue.again(message, queue.turn, 0.0)
+                    queue.again(block, queue.turn, 0.0)
         wanted = {offset for offset in range(5, pulled) if (offset - 5) % 3 != 1}
+        in_hand = [offset for block in held for offset in offsets_in(block)]
         assert queue.consumed_to == min(wanted - done, default=pulled)
-        assert queue.waiting + queue.handed_out == len(wanted - done)
+        assert queue.waiting + len(in_hand) == len(wanted - done) and queue.handed_out == len(held)
+    left = offsets_of(queue.take(999))
+    assert left == sorted(set(left)) and {*left, *in_hand} == wanted - done if steps else not left
+
+
+def test_blocks_of_one_broker_are_handed_out_together() -> None:
+    queue = AssignedQueue(PLACE, 0)
+    queue.pulled(at(0, 1), 2)
+    queue.pulled(at(2, 3), 4)
+    queue.pulled(blocks_of(encode(topic="t", body=b"body", queue_offset=4), ALL_TAGS, 0, "other"), 5)
+    blocks = queue.take_blocks(3, None)
+    assert [offsets_in(block) for block in blocks] == [[0, 1], [2]]
+    assert [offsets_in(block) for block in queue.take_blocks(9, blocks[0].origin)] == [[3]]
+    assert queue.take_blocks(9, blocks[0].origin) == [] and queue.waiting == 1
+    queue.done(0, queue.turn)
+    assert queue.consumed_to == 2
 
 
 def test_a_message_that_comes_twice_is_handed_out_once() -> None:
@@ -63,7 +91,7 @@ def test_in_order_nothing_comes_before_the_message_in_hand_is_done() -> None:
     queue.pulled(at(0, 1), 2)
     [first] = queue.take(1)
     assert not queue.may_hand_out(0.0)
-    queue.again(first, queue.turn, until=1.0)
+    queue.again(first.block(), queue.turn, until=1.0)
     assert not queue.may_hand_out(0.5) and queue.may_hand_out(1.0), "it rests"
     assert offsets_of(queue.take(1)) == [0], "the same one"
     queue.done(0, queue.turn)
@@ -80,8 +108,10 @@ def test_nothing_is_handed_out_once_another_member_may_have_the_lock() -> None:
 def test_only_a_retry_topic_hides_the_topic_that_a_message_was_sent_to() -> None:
     texts = property_string.format({"RETRY_TOPIC": "orders"})
     for topic, shown in (("%RETRY%g", "orders"), ("%DLQ%g", "%DLQ%g"), ("another", "another")):
-        message = replace(MESSAGE, topic=topic, properties_raw=texts)
-        assert ReceivedMessage(Handed(message, AssignedQueue(PLACE, 0), 0), cast(Any, None)).topic == shown
+        queue, record = AssignedQueue(PLACE, 0), encode(topic=topic, body=b"x", properties=texts)
+        queue.pulled(blocks_of(record, ALL_TAGS, 0, "b"), 1)
+        [message] = queue.take(1)
+        assert ReceivedMessage(Handed(message, queue, 0), cast(Any, None)).topic == shown
 
 
 def test_a_queue_that_is_read_from_elsewhere_forgets_what_was_handed_out() -> None:
@@ -93,7 +123,7 @@ def test_a_queue_that_is_read_from_elsewhere_forgets_what_was_handed_out() -> No
     queue.pulled(at(0), 1)
     queue.done(old.queue_offset, turn)
     assert queue.consumed_to == 0, "what was done before the change says nothing of what comes behind it"
-    queue.again(old, turn, 0.0)
+    queue.again(old.block(), turn, 0.0)
     assert offsets_of(queue.take(9)) == [0]
 
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from engine.producer import Producer
 from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.sockets.client import RemotingClient
 from store.message.topics import RETRY_PREFIX
-from tests.engine.clients.consuming.test_assigned_queue import MESSAGE
+from tests.engine.clients.consuming.test_assigned_queue import at
 from tests.harness.conditions import SECONDS, await_that
 from tests.harness.postgres import postgres
 from tools.common.local_broker import LocalBroker
@@ -88,7 +87,9 @@ def server() -> Iterator[str]:
 
 
 def message_at(offset: int) -> ReceivedMessage:
-    handed = Handed(replace(MESSAGE, queue_offset=offset), AssignedQueue(PLACE, 0), 0)
+    [block] = at(offset)
+    [message] = block.take(1)
+    handed = Handed(message, AssignedQueue(PLACE, 0), 0)
     return ReceivedMessage(handed, None)  # type: ignore[arg-type]
 
 

@@ -19,12 +19,13 @@ from typing import Any
 import pytest
 
 from engine.clients.admin import AdminClient, TopicSettings
+from engine.clients.blocks import chosen
 from engine.clients.cluster import READ, WRITE, Place
 from engine.clients.consuming import member
 from engine.clients.consuming.consumer import Consumer
 from engine.clients.consuming.received import ReceivedMessage
 from engine.clients.consuming.strategies import share_of
-from engine.clients.local.local_queues import QUEUE_FILES_MAX, SEGMENTS_MAX, Catch, LocalQueues, chosen
+from engine.clients.local.local_queues import QUEUE_FILES_MAX, SEGMENTS_MAX, Catch, LocalQueues
 from engine.clients.names import ClientError
 from engine.clients.sending.messages import send_fields
 from engine.producer import Producer
@@ -396,7 +397,7 @@ def test_nothing_is_read_behind_the_published_end(broker: LocalBroker, topic: st
     for end in range(4):
         ends[slot] = end
         catch = here.read((topic, 0), 0, chosen(None), 32)
-        assert ([len(catch.messages)], catch.next_offset, catch.end) == ([end], end, end)
+        assert (sum(map(len, catch.blocks)), catch.next_offset, catch.end) == (end, end, end)
     assert here.read((topic, 0), 7, chosen(None), 32) == Catch([], 3, 3, is_moved=True)
     assert here.read(("nowhere", 0), 0, chosen(None), 32) == Catch([], 0, 0)
     here.close()

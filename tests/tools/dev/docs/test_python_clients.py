@@ -37,6 +37,7 @@ def test_the_blocks_of_the_page_run(
         "10.0.0.1:9876": f"127.0.0.1:{names.port}",
         '-service"': '-service", timeout=120',
         '"*"})': '"*"}, timeout=120)',
+        'consume_from="first")': 'consume_from="first", timeout=120)',
         "offsets=offsets)": "offsets=offsets, timeout=120)",
         ", timeout=120, settings=settings, timeout=10": ", settings=settings, timeout=120",
     }
@@ -47,7 +48,7 @@ def test_the_blocks_of_the_page_run(
                 for topic in ("orders", "refunds"):
                     producer.send(topic, b"zero")
                     await_that(partial(is_known, at, topic), "the name server knows the topic")
-            assert Session(PAGE, tmp_path, instead).run() == len(blocks_of(PAGE)) == 8
+            assert Session(PAGE, tmp_path, instead).run() == len(blocks_of(PAGE)) == 9
             printed = capsys.readouterr().out
             assert "PUT_OK shop" in printed and "True True" in printed
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from engine.clients.blocks import blocks_of
 from engine.clients.connection import Connection
-from engine.clients.consuming.member import messages_of
 from engine.clients.consuming.requests import Pull, Subscription, pull_fields
 from engine.clients.sending.messages import property_text, send_fields
 from engine.protocol.remoting.codes import RequestCode
 from ipc.clock import wall_ms
 from store.message.properties import DELAY, WAIT
+from store.message.walk_kernel import ALL_TAGS
 from tools.common.local_broker import LocalBroker, free_port
 from tools.dev.bench.bed.asked import Asked
 from tools.dev.bench.bed.cpu_time import cpu_seconds
@@ -143,8 +144,8 @@ async def _lateness(connection: Connection) -> list[float]:
         queue = {**_place(0), "consumerGroup": GROUP}
         fields = pull_fields(queue, Pull(len(late), None, may_wait=False), Subscription(), version_ms=1)
         answer = await connection.need(RequestCode.PULL_MESSAGE, fields)
-        for message in messages_of(answer.body):
-            late.append(message.store_timestamp_ms - message.born_timestamp_ms - SHORT_MS)
+        for block in blocks_of(answer.body, ALL_TAGS, 0, ""):
+            late += [one.store_timestamp_ms - one.born_timestamp_ms - SHORT_MS for one in block.take(len(block))]
     return late
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.clients.local.mapped_message import mapped_message
-from engine.clients.local.read_kernel import Look, Part, has_more, measure_units
-from engine.shared_memory.queue_table import TableWord
-from ipc.arrays import Words
+from engine.clients.blocks import Chosen, Origin, blocks_of, chosen, mapped_message
+from engine.clients.measure_kernel import Look, Part, measure_units
 from store.errors import CorruptRecord
 from store.message.host import Host
 from store.message.properties import java_hash
@@ -17,7 +15,7 @@ from store.message.unit import Unit
 
 BASE, SEGMENT = 4096, 4096
 HOSTS = (Host("127.0.0.1", 1), Host("::1", 2))
-ALL: Words = np.zeros(0, np.int64)
+ALL = chosen(None)
 
 
 def records() -> list[bytes]:
@@ -40,16 +38,16 @@ def records() -> list[bytes]:
     return made
 
 
-def looked(data: bytes, units: list[tuple[int, int, int]], codes: Words = ALL) -> tuple[list[list[int]], list[int]]:
+def looked(data: bytes, units: list[tuple[int, int, int]], wanted: Chosen = ALL) -> tuple[list[list[int]], list[int]]:
     """The rows of a look at units (offset, bytes, tags code), and its words from NEXT on."""
     array = np.frombuffer(data.ljust(SEGMENT, b"\0"), np.uint8)
     rows, look = np.zeros((len(units), len(Unit)), np.int64), np.zeros(len(Look), np.int64)
     for number, unit in enumerate(units):
         rows[number] = (*unit, number, 1)
-    look[Look.COUNT], look[Look.BASE_OFFSET], look[Look.TAKES_ALL] = len(units), BASE, codes is ALL
+    look[Look.COUNT], look[Look.BASE_OFFSET] = len(units), BASE
     look[Look.LOG_BEGINS], look[Look.LOG_ENDS] = BASE, BASE + len(data)
     parts = np.zeros((len(units), len(Part)), np.int64)
-    measure_units(array, rows, codes, look, parts)
+    measure_units(array, rows, wanted.codes, wanted.tags, look, parts)
     return parts[: look[Look.PARTS]].tolist(), look[Look.NEXT :].tolist()
 
 
@@ -67,9 +65,10 @@ def test_each_record_is_measured_as_it_is_decoded() -> None:
     rows, (following, count, is_corrupt) = looked(data, units_of(made))
     assert (following, count, is_corrupt) == (6, 6, 0)
     view = memoryview(data)
-    for number, (queue_offset, at, body_at, body_end, sys_flag) in enumerate(rows):
-        wanted = decode(view, at)
-        message = mapped_message(view, queue_offset, at, view[body_at:body_end], sys_flag)
+    origin = Origin(np.frombuffer(data, np.uint8), view, "b")
+    for number, row in enumerate(rows):
+        wanted, message = decode(view, row[Part.POSITION]), mapped_message(origin, row)
+        queue_offset = row[Part.QUEUE_OFFSET]
         assert (queue_offset, message.body, message.sys_flag) == (number, wanted.body, wanted.sys_flag)
         assert {name: getattr(message, name) for name in wanted.__dict__} == wanted.__dict__
         assert (message.tags, message.message_id) == (wanted.tags, wanted.message_id)
@@ -77,9 +76,9 @@ def test_each_record_is_measured_as_it_is_decoded() -> None:
             message.colour  # noqa: B018
 
 
-def test_tags_choose_by_their_hashes() -> None:
+def test_tags_choose() -> None:
     made = records()
-    rows, (following, *_) = looked(b"".join(made), units_of(made), np.array([java_hash("b")]))
+    rows, (following, *_) = looked(b"".join(made), units_of(made), chosen(frozenset("b")))
     assert [row[Part.QUEUE_OFFSET] for row in rows] == [1, 3, 5] and following == 6
 
 
@@ -108,14 +107,16 @@ def test_no_damaged_record_is_taken_that_readers_refuse() -> None:
             assert (len(rows), following, is_corrupt) == ((1, 1, 0) if is_sound else (0, 0, 1)), (at, bit)
 
 
-def test_more_is_a_new_queue_or_a_watched_end_that_moved() -> None:
-    table = np.zeros(TableWord.NEXT_OFFSETS + 4, np.int64)
-    table[TableWord.USED] = 3
-    watch = np.array([0, 3, 0, 5, 2, 7], np.int64)
-    assert not has_more(table, watch)
-    table[TableWord.NEXT_OFFSETS + 1] = 100  # of a queue that nobody watches
-    table[TableWord.NEXT_OFFSETS + 2] = 7
-    assert not has_more(table, watch)
-    table[TableWord.NEXT_OFFSETS + 2] = 8
-    assert has_more(table, watch)
-    assert has_more(table, np.array([0, 2], np.int64))
+def test_an_answer_is_judged_record_by_record() -> None:
+    made = records()
+    frame = b"".join(made)
+    [block] = blocks_of(frame, chosen(frozenset("b")).tags, 2, "broker")
+    assert [message.queue_offset for message in block.take(9)] == [3, 5], "with its tags, from the offset on"
+    assert not blocks_of(b"", ALL.tags, 0, "") and not blocks_of(frame, ALL.tags, 6, "")
+    twice = blocks_of(frame + frame, ALL.tags, 0, "")
+    assert [len(one) for one in twice] == [6], "what comes twice is taken once"
+    damaged = bytearray(frame)
+    damaged[len(made[0]) + len(made[1]) - len(b"TAGS?b?") - 10] ^= 1
+    for data in (bytes(damaged), frame[:-1], frame + b"\0", frame + made[0][:50]):
+        with pytest.raises(CorruptRecord):
+            blocks_of(data, ALL.tags, 0, "")
