@@ -162,7 +162,7 @@ class KombuTransport(virtual.Transport):  # type: ignore[misc]
 
     Channel = Channel
     default_port = 9876
-    driver_type = driver_name = "slipstream"
+    driver_type, driver_name = "slipstream", "slipstream"
     polling_interval = REST_SECONDS
     connection_errors = (*virtual.Transport.connection_errors, PeerUnreachable, PeerRefused, OSError)
     channel_errors = (*virtual.Transport.channel_errors, ClientError, EngineError)

@@ -8,6 +8,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 
+import slipstream
 from tools.dev.docs import (
     benchmarks,
     command_help,
@@ -19,6 +20,26 @@ from tools.dev.docs import (
     texts,
 )
 
+NOT_SHOWN = {"__version__", "main"}
+TAKEN_AND_RETURNED = (  # by public names
+    "engine.clients.consuming.consumer.Options",
+    "engine.clients.consuming.received.ReceivedMessage",
+    "engine.clients.sending.publishing.RemoteSendResult",
+    "engine.producer.broker_puts.SendResult",
+)
+PYTHON = """# Python reference
+
+The names of `import slipstream`, by alphabet, and what they take and return. [Python clients](../python-clients.md) and
+[Spark](../spark.md) explain how to use them.
+"""
+
+
+def _python_names() -> str:
+    """A section for each public name, in which mkdocstrings shows signatures and docstrings of the sources."""
+    names = sorted({f"slipstream.{name}" for name in set(slipstream.__all__) - NOT_SHOWN}, key=str.lower)
+    return "\n".join([PYTHON, *(f"::: {name}\n" for name in [*names, *TAKEN_AND_RETURNED])])
+
+
 # Pages that are made from the code each time the site is built, by their place on it.
 PAGES: dict[str, Callable[[], str]] = {
     "benchmarks.md": benchmarks.page,
@@ -26,6 +47,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "how-to/reason-codes.md": reason_codes.page,
     "reference/commands.md": command_help.page,
     "reference/keys.md": property_keys.page,
+    "reference/python.md": _python_names,
     "reference/requests.md": request_codes.page,
 }
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+import slipstream
 from engine.protocol.ha.wire import CloseReason, ReasonCode
 from engine.settings import name_server_keys
 from engine.settings.keys import KEYS, OWN_KEYS
@@ -23,7 +24,16 @@ from spark_bridge.sink.options import OPTION_NAMES as SINK_OPTION_NAMES
 from tools.cli import cli
 from tools.dev.bench import ledger
 from tools.dev.bench.bed.figures import Results
-from tools.dev.docs import benchmarks, command_help, error_codes, pictures, property_keys, reason_codes, request_codes
+from tools.dev.docs import (
+    benchmarks,
+    command_help,
+    error_codes,
+    hook,
+    pictures,
+    property_keys,
+    reason_codes,
+    request_codes,
+)
 from tools.dev.docs.places import PLACED, ROOT
 from tools.dev.docs.texts import for_site
 from tools.doctor.rows import MEANINGS, Code
@@ -116,6 +126,13 @@ def test_every_document_is_a_page(site: Path) -> None:
         html = uri.removesuffix(".md").removesuffix("README") + ("index.html" if uri.endswith("README.md") else ".html")
         assert (site / html).is_file(), uri
         assert html == "index.html" or f'href="{html}"' in (site / "index.html").read_text(), f"{uri}: not in the menu"
+
+
+def test_the_python_reference_has_every_public_name(site: Path) -> None:
+    shown = page(site / "reference" / "python.html").anchors
+    names = {f"slipstream.{name}" for name in slipstream.__all__} - {"slipstream.__version__", "slipstream.main"}
+    assert names <= shown and set(hook.TAKEN_AND_RETURNED) <= shown
+    assert {"slipstream.Consumer.run", "slipstream.Producer.send", "slipstream.DatabaseOffsets.save"} <= shown
 
 
 def test_every_error_code_of_the_source_has_a_cause_and_a_next_step() -> None:
