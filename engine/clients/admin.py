@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from engine.clients.access import Credentials, signed
-from engine.clients.cluster import Place, places_in
+from engine.clients.cluster import Place
 from engine.clients.names import tls_of
 from engine.errors import EngineError
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
+from engine.protocol.remoting.places import places_in
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable, RemotingClient
 from store.message.topics import AUTO_CREATE_TOPIC
 from store.tables import fastjson

@@ -6,21 +6,21 @@ Implements: MQClientInstance's routes (spec: remoting, 5 name server, 9 real Jav
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
-import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.clients.access import Credentials
 from engine.clients.connection import Connection
 from engine.clients.names import MALFORMED, ClientError, places
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
+from engine.protocol.remoting.places import Place as Place
+from engine.protocol.remoting.places import places_in
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
 from store.message.topics import AUTO_CREATE_TOPIC
 from store.tables import fastjson
@@ -33,22 +33,8 @@ READ, WRITE = 4, 2
 MASTER = 0
 QUEUES_MAX = 1 << 16  # of a topic at a broker that are believed
 DEFAULT_QUEUES = 4  # of a topic that a message makes
-KEY_OBJECT = re.compile(r"([{,])\s*(\{[^{}]*\})\s*:")
-
 
 PushedBy = Callable[[str, RemotingCommand], RemotingCommand | None]  # a peer's address and question; our answer
-
-
-class Place(NamedTuple):
-    """A queue of a topic on a broker."""
-
-    topic: str
-    broker: str
-    queue_id: int
-
-    def value(self) -> dict[str, Any]:
-        """Return the place as a MessageQueue's fields."""
-        return {"brokerName": self.broker, "queueId": self.queue_id, "topic": self.topic}
 
 
 class Route(NamedTuple):
@@ -183,21 +169,6 @@ class Cluster:
             raise PeerRefused(self._broker, RequestCode.GET_TOPIC_STATS_INFO, answer)
         places = sorted(places_in(answer.body, "offsetTable"))
         return Route(places, places, {place.broker: {MASTER: self._broker} for place in places})
-
-
-def with_text_keys(text: str) -> str:
-    """JSON of fastjson whose keys may be objects, as JSON whose keys are the texts of these objects."""
-    return KEY_OBJECT.sub(lambda match: f"{match[1]}{json.dumps(match[2])}:", text)
-
-
-def places_in(body: bytes | memoryview, name: str) -> dict[Place, Any]:
-    """A table by MessageQueue, as fastjson writes it: its keys are objects. Raises MalformedJson."""
-    text = with_text_keys(bytes(body).decode("utf-8", "replace"))
-    table: dict[Place, Any] = {}
-    for key, value in (fastjson.loads(text, name).get(name) or {}).items():
-        queue = fastjson.loads(key, name)
-        table[Place(str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"]))] = value
-    return table
 
 
 def _own_address() -> str:

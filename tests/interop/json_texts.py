@@ -293,7 +293,7 @@ def _of_heartbeat(content: bytes) -> Any:
 
 def _of_locks(content: bytes) -> Any:
     said = request_of(content)
-    queues = [{"topic": one.topic, "brokerName": one.broker_name, "queueId": one.queue_id} for one in said.queues]
+    queues = [one.value() for one in said.queues]
     return {"consumerGroup": said.group, "clientId": said.client_id, "mqSet": queues}
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.clients.blocks import Block, blocks_of, chosen
-from engine.clients.cluster import MASTER, Cluster, Place, log, places_in
+from engine.clients.cluster import MASTER, Cluster, Place, log
 from engine.clients.consuming.assigned_queue import DEFAULT_BOUNDS, AssignedQueue, Bounds
 from engine.clients.consuming.back_off import resent, send_back_fields
 from engine.clients.consuming.local_reads import Heard, LocalReads
@@ -28,7 +28,6 @@ from engine.clients.consuming.requests import (
     Pull,
     Subscription,
     heartbeat_of,
-    lock_body,
     number_of,
     pull_fields,
     subscription_of,
@@ -39,10 +38,11 @@ from engine.clients.consuming.strategies import Strategy, share_of
 from engine.clients.names import MALFORMED, ClientError, check_group
 from engine.clients.sending.messages import property_text, send_fields
 from engine.net.rare_lines import RareLines
-from engine.protocol.broker.admin_bodies import MessageQueue, by_queue
-from engine.protocol.clients.lock_bodies import locked_of
+from engine.protocol.broker.admin_bodies import by_queue
+from engine.protocol.clients.lock_bodies import locked_of, request_body
 from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
+from engine.protocol.remoting.places import places_in
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.errors import IpcError
@@ -129,7 +129,7 @@ class Member:
     def _running_info(self, command: RemotingCommand) -> bytes:
         with self.shelf.changed:
             states = {
-                MessageQueue(*place): QueueState(
+                place: QueueState(
                     one.consumed_to, one.pulled_to, one.waiting, one.pulled_ms, one.taken_ms, one.in_order
                 )
                 for place, one in self.shelf.queues.items()
@@ -146,7 +146,7 @@ class Member:
     def _status(self, _command: RemotingCommand) -> bytes:
         with self.shelf.changed:
             offsets = {place: queue.consumed_to for place, queue in self.shelf.queues.items()}
-        table = by_queue({MessageQueue(*place): str(offset) for place, offset in offsets.items()})
+        table = by_queue({place: str(offset) for place, offset in offsets.items()})
         return f'{{"consumerTable":{{}},"messageQueueTable":{table}}}'.encode()
 
     # beginning and end
@@ -344,7 +344,7 @@ class Member:
     async def _locked(self, broker: str, places: Iterable[Place]) -> list[Place]:
         """Those of a broker's queues that are this member's alone now."""
         answer = await self._cluster.broker(broker).need(RequestCode.LOCK_BATCH_MQ, body=self._lock_body(places))
-        locked = {Place(one.topic, one.broker_name, one.queue_id) for one in locked_of(answer.body)}
+        locked = set(locked_of(answer.body))
         return [place for place in places if place in locked]
 
     async def _keep_locks(self) -> None:
@@ -381,7 +381,7 @@ class Member:
             await self._cluster.broker(broker).ask(RequestCode.UNLOCK_BATCH_MQ, body=self._lock_body(of_broker))
 
     def _lock_body(self, places: Iterable[Place]) -> bytes:
-        return lock_body(self._wanted.group, self._cluster.client_id, (place.value() for place in places))
+        return request_body(self._wanted.group, self._cluster.client_id, places, only_this_broker=False)
 
     # offsets
 

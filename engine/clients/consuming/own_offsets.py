@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from engine.clients.cluster import Place, with_text_keys
-from engine.clients.names import ClientError, check_group
+from engine.clients.cluster import Place
+from engine.clients.names import MALFORMED, ClientError, check_group
+from engine.protocol.remoting.places import places_in
 from store.errors import MalformedConfig, MalformedData
 from store.files import file_io
 from store.tables import fastjson
@@ -22,7 +23,6 @@ from store.tables.json_files import BACKUP_SUFFIX, content_of, exclusive
 
 DIRECTORY_NAME, FILE_NAME = ".rocketmq_offsets", "offsets.json"
 CLIENT_ID = re.compile(r"[^/\0]{1,255}").fullmatch
-QUEUES_MAX = 2**31 - 1
 
 
 class OwnOffsets:
@@ -43,10 +43,9 @@ class OwnOffsets:
         """Return the offset of the next message to consume; None for a queue that was never consumed."""
         return self._offsets.get(place)
 
-    def update(self, place: Place, offset: int, *, increase_only: bool = False) -> None:
+    def update(self, place: Place, offset: int) -> None:
         """Remember the offset of a queue's next message. `write` brings it to the file."""
-        if not increase_only or offset > self._offsets.get(place, -1):
-            self._offsets[place] = offset
+        self._offsets[place] = offset
 
     def write(self, places: Iterable[Place]) -> None:
         """Write the offsets of these queues; the file keeps those of others. Raises ClientError, OSError."""
@@ -100,15 +99,6 @@ def encoded(offsets: Mapping[Place, int]) -> bytes:
 def decoded(content: bytes) -> dict[Place, int]:
     """Return the offsets of a file's content. Raises MalformedData."""
     try:
-        table = fastjson.loads(with_text_keys(content.decode()))["offsetTable"]
-        return {_place_of(key): whole_number(offset, 0) for key, offset in table.items()}
-    except (AttributeError, KeyError, TypeError, ValueError) as reason:
+        return {place: whole_number(offset, 0) for place, offset in places_in(content, "offsetTable").items()}
+    except MALFORMED as reason:
         raise MalformedData(FILE_NAME, f"no table of offsets: {reason}") from None
-
-
-def _place_of(key: str) -> Place:
-    queue = fastjson.loads(key)
-    topic, broker = queue["topic"], queue["brokerName"]
-    if not isinstance(topic, str) or not isinstance(broker, str):
-        raise ValueError(f"{key[:200]!r} is not a queue")
-    return Place(topic, broker, whole_number(queue["queueId"], 0, QUEUES_MAX))

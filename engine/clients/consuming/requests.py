@@ -6,7 +6,7 @@ Implements: HeartbeatData, SubscriptionData, FilterAPI, PullMessageRequestHeader
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from engine.protocol.remoting.frame import RemotingCommand
@@ -94,11 +94,6 @@ def pull_fields(queue: Mapping[str, str], pull: Pull, wanted: Subscription, vers
         "subVersion": str(version_ms),
         "expressionType": wanted.kind,
     }
-
-
-def lock_body(group: str, client_id: str, queues: Iterable[dict[str, Any]]) -> bytes:
-    """The body that locks queues, or unlocks them."""
-    return json.dumps({"clientId": client_id, "consumerGroup": group, "mqSet": [*queues]}).encode()
 
 
 def number_of(answer: RemotingCommand, name: str, otherwise: int) -> int:

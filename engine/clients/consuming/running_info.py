@@ -10,7 +10,8 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from engine.protocol.broker.admin_bodies import MessageQueue, by_queue
+from engine.protocol.broker.admin_bodies import by_queue
+from engine.protocol.remoting.places import Place
 from store.tables import fastjson
 
 CLIENT_VERSION = "SLIPSTREAM"
@@ -37,7 +38,7 @@ class MemberState(NamedTuple):
     in_order: bool = False
 
 
-def running_info(queues: Mapping[MessageQueue, QueueState], member: MemberState, *, with_stack: bool) -> bytes:
+def running_info(queues: Mapping[Place, QueueState], member: MemberState, *, with_stack: bool) -> bytes:
     """The body of the answer. `with_stack`: also what every thread is doing."""
     fields: dict[str, Any] = {
         "properties": {

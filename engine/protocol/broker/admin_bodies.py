@@ -8,42 +8,19 @@ Java's maps.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from engine.protocol.remoting.places import CONCURRENT_CAPACITY, Place, hash_order, with_text_keys
 from store.compat import Line
-from store.message.properties import java_hash
 from store.tables import fastjson
 from store.tables.fastjson import MalformedJson
 from store.tables.java_fields import JavaFields, whole_of
 from store.tables.tables import hash_map_order, java_order
 
 CLIENT_BODY_BYTES_MAX = 4 << 20
-CONCURRENT_CAPACITY = 8  # of a ConcurrentHashMap made without a capacity: 16 buckets
 Json = dict[str, Any]
-
-
-class MessageQueue(NamedTuple):
-    """A queue of a broker, as clients name it."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-
-    def value(self) -> Json:
-        """Return the queue as plain fields."""
-        return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
-
-    @property
-    def java_hash(self) -> int:
-        """Return the hash of Java's MessageQueue.hashCode."""
-        code = 1
-        for part in (java_hash(self.broker_name), self.queue_id, java_hash(self.topic)):
-            code = 31 * code + part
-        return code & 0xFFFFFFFF
 
 
 class TopicOffset(NamedTuple):
@@ -66,7 +43,7 @@ class Consumed(NamedTuple):
 class ConsumeStats(NamedTuple):
     """The progress of a group in the queues of some topics, and how many messages a second it takes."""
 
-    queues: dict[MessageQueue, Consumed]
+    queues: dict[Place, Consumed]
     tps: float = 0.0
 
     @property
@@ -93,7 +70,7 @@ class Connected(NamedTuple):
 class TimeSpan(NamedTuple):
     """When a queue's first and last message were stored, and the next one for a group."""
 
-    queue: MessageQueue
+    queue: Place
     min_ms: int
     max_ms: int
     consumed_ms: int
@@ -118,17 +95,13 @@ def double(value: float) -> str:
     return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
 
 
-def by_queue(table: Mapping[MessageQueue, str], *, concurrent: bool = False) -> str:
+def by_queue(table: Mapping[Place, str], *, concurrent: bool = False) -> str:
     """A table by queue, in the order of a HashMap or of a ConcurrentHashMap; values are text already."""
-    by_hash: dict[int, list[MessageQueue]] = {}
-    for queue in table:
-        by_hash.setdefault(queue.java_hash, []).append(queue)
-    hashes = java_order(by_hash, CONCURRENT_CAPACITY) if concurrent else hash_map_order(by_hash)
-    ordered = (queue for code in hashes for queue in by_hash[code])
+    ordered = hash_order(table, concurrent=concurrent)
     return "{" + ",".join(f"{fastjson.dumps(queue.value())}:{table[queue]}" for queue in ordered) + "}"
 
 
-def topic_stats(table: Mapping[MessageQueue, TopicOffset], put_tps: float, line: Line) -> bytes:
+def topic_stats(table: Mapping[Place, TopicOffset], put_tps: float, line: Line) -> bytes:
     """Return the body of GET_TOPIC_STATS_INFO (202)."""
     queues = {
         queue: _object(
@@ -239,14 +212,11 @@ def all_producers(groups: Mapping[str, Iterable[Connected]]) -> Json:
     }}  # fmt: skip
 
 
-KEY_OBJECT = re.compile(r"([{,])\s*(\{[^{}]*\})\s*:")
-
-
-def offsets_of(body: bytes | memoryview, field: str, what: str) -> dict[MessageQueue, int]:
+def offsets_of(body: bytes | memoryview, field: str, what: str) -> dict[Place, int]:
     """A table by queue that a client says. Raises MalformedJson."""
     if len(body) > CLIENT_BODY_BYTES_MAX:
         raise MalformedJson(what, f"it has {len(body)} bytes")
-    text = KEY_OBJECT.sub(lambda match: f"{match[1]}{json.dumps(match[2])}:", bytes(body).decode("utf-8", "replace"))
+    text = with_text_keys(bytes(body).decode("utf-8", "replace"))
     value = fastjson.sent(text.encode(), what, 2 * CLIENT_BODY_BYTES_MAX)
     table = JavaFields(value, what).value(field) if value is not None else None
     offsets = {}
@@ -254,32 +224,32 @@ def offsets_of(body: bytes | memoryview, field: str, what: str) -> dict[MessageQ
         queue = JavaFields(fastjson.sent(key.encode(), what, len(key.encode())), what, "a queue")
         try:
             named = str(queue.text("topic")), str(queue.text("brokerName")), queue.number("queueId")
-            offsets[MessageQueue(*named)] = whole_of(offset) or 0
+            offsets[Place(*named)] = whole_of(offset) or 0
         except ValueError as wrong:
             raise MalformedJson(what, str(wrong)) from None
     return offsets
 
 
-def offsets_text(table: Mapping[MessageQueue, int]) -> str:
+def offsets_text(table: Mapping[Place, int]) -> str:
     """A table of offsets by queue."""
     return by_queue({queue: str(offset) for queue, offset in table.items()})
 
 
-def reset_offsets(table: Mapping[MessageQueue, int]) -> bytes:
+def reset_offsets(table: Mapping[Place, int]) -> bytes:
     """222's answer, and 220's body."""
     return _object({"offsetTable": offsets_text(table)}).encode("utf-8", "replace")
 
 
-def reset_offsets_listed(table: Mapping[MessageQueue, int]) -> bytes:
+def reset_offsets_listed(table: Mapping[Place, int]) -> bytes:
     """220's body where a client in C++ asked: a list."""
     rows = [
-        {"brokerName": queue.broker_name, "offset": offset, "queueId": queue.queue_id, "topic": queue.topic}
+        {"brokerName": queue.broker, "offset": offset, "queueId": queue.queue_id, "topic": queue.topic}
         for queue, offset in table.items()
     ]
     return fastjson.dumps({"offsetTable": rows}).encode("utf-8", "replace")
 
 
-def consumer_status(tables: Mapping[str, Mapping[MessageQueue, int]]) -> bytes:
+def consumer_status(tables: Mapping[str, Mapping[Place, int]]) -> bytes:
     """Return the body of INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): the offset table that each client sent."""
     ordered = {_name(client): offsets_text(tables[client]) for client in hash_map_order(tables)}
     return _object({"consumerTable": _object(ordered), "messageQueueTable": "{}"}).encode("utf-8", "replace")

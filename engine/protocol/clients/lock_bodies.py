@@ -9,16 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from engine.protocol.clients.heartbeat import BODY_BYTES_MAX, NAME_CHARACTERS_MAX
-from engine.protocol.clients.locks import MessageQueue
 from engine.protocol.remoting.answers import Json, body_of
-from store.message.properties import java_hash
+from engine.protocol.remoting.places import Place, hash_order
 from store.tables import fastjson
 from store.tables.fastjson import MalformedJson
 from store.tables.java_fields import JavaFields
-from store.tables.tables import hash_map_order
 
 QUEUES_MAX = 100_000  # of a request
-HASH_PRIME = 31
 REQUEST, ANSWER = "request for locks", "answer to a request for locks"
 
 
@@ -27,7 +24,7 @@ class LockRequest(NamedTuple):
 
     group: str
     client_id: str
-    queues: list[MessageQueue]
+    queues: list[Place]
     only_this_broker: bool
 
 
@@ -38,31 +35,32 @@ def request_of(body: bytes | memoryview) -> LockRequest:
     return LockRequest(group, client_id, _queues(fields, "mqSet", REQUEST), fields.flag("onlyThisBroker"))
 
 
-def request_body(group: str, client_id: str, queues: Iterable[MessageQueue]) -> bytes:
-    """Return the body by which one broker asks another for a client."""
-    fields = {"clientId": client_id, "consumerGroup": group, "mqSet": _values(queues), "onlyThisBroker": True}
+def request_body(group: str, client_id: str, queues: Iterable[Place], *, only_this_broker: bool) -> bytes:
+    """Return the body by which a client asks its broker, or one broker another for a client."""
+    places = [place.value() for place in queues]
+    fields = {"clientId": client_id, "consumerGroup": group, "mqSet": places, "onlyThisBroker": only_this_broker}
     return body_of(fields)
 
 
-def answer_value(locked: Sequence[MessageQueue]) -> Json:
+def answer_value(locked: Sequence[Place]) -> Json:
     """The queues that are the client's, as Java's HashSet lists them."""
-    return {"lockOKMQSet": _values(_hash_order(locked))}
+    return {"lockOKMQSet": [place.value() for place in hash_order(locked)]}
 
 
-def locked_of(body: bytes | memoryview) -> list[MessageQueue]:
+def locked_of(body: bytes | memoryview) -> list[Place]:
     """Return the queues that another broker locked. Raises MalformedJson."""
     return _queues(JavaFields(fastjson.sent(body, ANSWER, BODY_BYTES_MAX), ANSWER), "lockOKMQSet", ANSWER)
 
 
-def by_quorum(own: Iterable[MessageQueue], theirs: Iterable[Sequence[MessageQueue]], quorum: int) -> list[MessageQueue]:
+def by_quorum(own: Iterable[Place], theirs: Iterable[Sequence[Place]], quorum: int) -> list[Place]:
     """Return which own locks enough brokers have given: this broker and others, each of which counts once."""
     others = [frozenset(locked) for locked in theirs]
     return [queue for queue in own if 1 + sum(queue in locked for locked in others) >= quorum]
 
 
-def _queues(fields: JavaFields, name: str, what: str) -> list[MessageQueue]:
+def _queues(fields: JavaFields, name: str, what: str) -> list[Place]:
     return [
-        MessageQueue(_text(one, "topic", what), _text(one, "brokerName", what), one.number("queueId"))
+        Place(_text(one, "topic", what), _text(one, "brokerName", what), one.number("queueId"))
         for one in fields.objects(name, QUEUES_MAX)
     ]
 
@@ -72,21 +70,3 @@ def _text(fields: JavaFields, name: str, what: str) -> str:
     if value is None or not 0 < len(value.encode()) <= NAME_CHARACTERS_MAX:
         raise MalformedJson(what, f"{name} is not a text of 1 to {NAME_CHARACTERS_MAX} bytes")
     return value
-
-
-def _values(queues: Iterable[MessageQueue]) -> list[Json]:
-    return [{"brokerName": one.broker_name, "queueId": one.queue_id, "topic": one.topic} for one in queues]
-
-
-def _hash_order(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    by_hash: dict[int, list[MessageQueue]] = {}
-    for queue in queues:
-        by_hash.setdefault(_hash_of(queue), []).append(queue)
-    return [queue for number in hash_map_order(by_hash) for queue in by_hash[number]]
-
-
-def _hash_of(queue: MessageQueue) -> int:
-    code = 1
-    for part in (java_hash(queue.broker_name), queue.queue_id, java_hash(queue.topic)):
-        code = (HASH_PRIME * code + part) & 0xFFFFFFFF
-    return code

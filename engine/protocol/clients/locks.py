@@ -10,17 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from engine.protocol.clients.client_tables import A_STEP, Scan, TooMany
+from engine.protocol.remoting.places import Place
 
 LIFE_MS = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime
 LOCKS_MAX = 1 << 18
-
-
-class MessageQueue(NamedTuple):
-    """A queue as clients name it."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
 
 
 class Lock(NamedTuple):
@@ -33,21 +26,21 @@ class Lock(NamedTuple):
 class LockJournal(Protocol):
     """The place where locks are kept beyond this process."""
 
-    def set_lock(self, group: str, queue: MessageQueue, lock: Lock) -> bool:
+    def set_lock(self, group: str, queue: Place, lock: Lock) -> bool:
         """Note a client's lock of a queue; False where there is no room for it."""
 
-    def clear_lock(self, group: str, queue: MessageQueue) -> None:
+    def clear_lock(self, group: str, queue: Place) -> None:
         """Forget the lock of a queue."""
 
 
 class NoJournal:
     """A journal that keeps no locks."""
 
-    def set_lock(self, group: str, queue: MessageQueue, lock: Lock) -> bool:
+    def set_lock(self, group: str, queue: Place, lock: Lock) -> bool:
         """Do nothing; True: there is room."""
         return True
 
-    def clear_lock(self, group: str, queue: MessageQueue) -> None:
+    def clear_lock(self, group: str, queue: Place) -> None:
         """Do nothing: no lock is kept."""
 
 
@@ -56,17 +49,17 @@ class RebalanceLockManager:
 
     def __init__(self, journal: LockJournal | None = None) -> None:
         self.journal: LockJournal = journal or NoJournal()
-        self.locks: dict[str, dict[MessageQueue, Lock]] = {}  # by group
+        self.locks: dict[str, dict[Place, Lock]] = {}  # by group
         self._count = 0
         self.scan = Scan(self._scanned)
 
-    def restore(self, locks: Iterable[tuple[str, MessageQueue, Lock]]) -> None:
+    def restore(self, locks: Iterable[tuple[str, Place, Lock]]) -> None:
         """Begin with what the process before knew."""
         for group, queue, lock in locks:
             self.locks.setdefault(group, {})[queue] = lock
         self._count = sum(len(of_group) for of_group in self.locks.values())
 
-    def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str, now_ms: int) -> list[MessageQueue]:
+    def lock(self, group: str, queues: Iterable[Place], client_id: str, now_ms: int) -> list[Place]:
         """tryLockBatch: those of the queues that are this client's now. Raises TooMany before anything changed."""
         wanted = list(dict.fromkeys(queues))
         held = self.locks.get(group, {})
@@ -83,7 +76,7 @@ class RebalanceLockManager:
                 locked.append(queue)
         return locked
 
-    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
+    def unlock(self, group: str, queues: Iterable[Place], client_id: str) -> None:
         """unlockBatch: give back those that are this client's."""
         held = self.locks.get(group, {})
         for queue in queues:
@@ -95,7 +88,7 @@ class RebalanceLockManager:
         """Return whether a member of the group holds a queue: the opposite of isLockAllExpired."""
         return any(not _is_expired(lock, now_ms) for lock in self.locks.get(group, {}).values())
 
-    def _forget(self, group: str, queue: MessageQueue) -> None:
+    def _forget(self, group: str, queue: Place) -> None:
         self.journal.clear_lock(group, queue)
         del self.locks[group][queue]
         self._count -= 1

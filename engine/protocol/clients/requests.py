@@ -15,7 +15,7 @@ from engine.protocol.clients.client_tables import Member, TooMany
 from engine.protocol.clients.consumers import ConsumerManager
 from engine.protocol.clients.heartbeat import TAG, ConsumerData, HeartbeatData, checked_config_of, heartbeat_of
 from engine.protocol.clients.lock_bodies import LockRequest
-from engine.protocol.clients.locks import MessageQueue, RebalanceLockManager
+from engine.protocol.clients.locks import RebalanceLockManager
 from engine.protocol.clients.producers import ProducerManager
 from engine.protocol.remoting.answers import (
     NULL_POINTER,
@@ -30,6 +30,7 @@ from engine.protocol.remoting.answers import (
 )
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import ONEWAY_FLAG, RemotingCommand
+from engine.protocol.remoting.places import Place
 from engine.protocol.tables import light
 from engine.protocol.tables.defaults import PERM_READ_WRITE, group_config
 from engine.protocol.tables.metadata import Metadata
@@ -213,7 +214,7 @@ class ClientRequests(Answerer):
         self.unlock(lock_bodies.request_of(request.body))
         return self.answered(request)
 
-    def try_lock(self, asked: LockRequest) -> list[MessageQueue]:
+    def try_lock(self, asked: LockRequest) -> list[Place]:
         """Lock the queues for a client; return those it has. Raises Refused."""
         try:
             return self.locks.lock(asked.group, asked.queues, asked.client_id, self._clock_ms())
@@ -224,6 +225,6 @@ class ClientRequests(Answerer):
         """Unlock the queues at this broker."""
         self.locks.unlock(asked.group, asked.queues, asked.client_id)
 
-    def locked(self, request: RemotingCommand, queues: list[MessageQueue]) -> RemotingCommand:
+    def locked(self, request: RemotingCommand, queues: list[Place]) -> RemotingCommand:
         """The answer that these are the client's."""
         return self.with_json(request, lock_bodies.answer_value(queues))

@@ -16,10 +16,10 @@ from engine.net.tls import RenewedContext
 from engine.protocol.broker.slave_synchronize import is_address
 from engine.protocol.clients import lock_bodies
 from engine.protocol.clients.lock_bodies import LockRequest
-from engine.protocol.clients.locks import MessageQueue
 from engine.protocol.remoting.answers import Refused
 from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
+from engine.protocol.remoting.places import Place
 from engine.remoting.loop.role_tasks import RoleTasks
 from engine.remoting.loop.work_pool import BUSY
 from engine.remoting.peers.link import NoAnswer, RemotingLink
@@ -121,7 +121,7 @@ class ReplicaLocks:
 
     # what they are asked
 
-    async def locked(self, asked: LockRequest, own: list[MessageQueue]) -> list[MessageQueue]:
+    async def locked(self, asked: LockRequest, own: list[Place]) -> list[Place]:
         """Return which queues that this broker locked enough of its group did, too. Raises Refused."""
         if self._quorum <= 1 or not own:
             return own
@@ -133,8 +133,8 @@ class ReplicaLocks:
         finally:
             self._under_way -= 1
 
-    async def _ask_all(self, asked: LockRequest, own: list[MessageQueue]) -> list[list[MessageQueue]]:
-        body = lock_bodies.request_body(asked.group, asked.client_id, own)
+    async def _ask_all(self, asked: LockRequest, own: list[Place]) -> list[list[Place]]:
+        body = lock_bodies.request_body(asked.group, asked.client_id, own, only_this_broker=True)
         request = RemotingCommand(RequestCode.LOCK_BATCH_MQ, body=body, version=REQUEST_VERSION)
         tasks = [asyncio.create_task(self._lock_at(replica, request)) for replica in self._replicas.values()]
         if not tasks:
@@ -146,7 +146,7 @@ class ReplicaLocks:
                 task.cancel()
         return [task.result() for task in done]
 
-    async def _lock_at(self, replica: Replica, request: RemotingCommand) -> list[MessageQueue]:
+    async def _lock_at(self, replica: Replica, request: RemotingCommand) -> list[Place]:
         try:
             answer = await replica.ask(request)
             if answer.code == ResponseCode.SUCCESS:
@@ -159,7 +159,7 @@ class ReplicaLocks:
 
     def unlock(self, asked: LockRequest) -> None:
         """Have the others give the queues back, too; nobody waits for that, and a lock that stays has its end."""
-        body = lock_bodies.request_body(asked.group, asked.client_id, asked.queues)
+        body = lock_bodies.request_body(asked.group, asked.client_id, asked.queues, only_this_broker=True)
         request = RemotingCommand(RequestCode.UNLOCK_BATCH_MQ, body=body, version=REQUEST_VERSION)
         for replica in self._replicas.values():
             if len(self._unlocking) < UNDER_WAY_MAX:

@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.protocol.clients.locks import LOCKS_MAX, Lock, MessageQueue
+from engine.protocol.clients.locks import LOCKS_MAX, Lock
+from engine.protocol.remoting.places import Place
 from engine.protocol.tables.consumer_offsets import QUEUES_MAX
 from engine.protocol.tables.offset_journal import Key
 from engine.shared_memory.clients.name_rows import NAME_BYTES_MAX, NameRow, texts_of
@@ -171,13 +172,13 @@ class ClientTable:
             table.setdefault(self._pair(word), {}).update(zip(queue_ids, offsets, strict=True))
         return table
 
-    def locks(self) -> Iterator[tuple[str, MessageQueue, Lock]]:
+    def locks(self) -> Iterator[tuple[str, Place, Lock]]:
         """Group, queue, and whose it is since when."""
         for row in self._rows(LOCKS):
             if row[LockRow.UPDATED_MS]:
                 topic, group = self._pair(row[LockRow.TOPIC_AND_GROUP])
                 broker, client = self._pair(row[LockRow.BROKER_AND_CLIENT])
-                queue = MessageQueue(topic, broker, row[LockRow.QUEUE_ID])
+                queue = Place(topic, broker, row[LockRow.QUEUE_ID])
                 yield group, queue, Lock(client, row[LockRow.UPDATED_MS])
 
     def _rows(self, of: Rows) -> list[list[int]]:
@@ -226,7 +227,7 @@ class ClientJournal(ClientTable):
         self._uses: dict[int, int] = {}  # of a name, by rows
         self._free: dict[Rows, list[int]] = {OFFSETS: [], LOCKS: [], NAMES: []}
         self._offset_rows: dict[Key, dict[int, int]] = {}
-        self._lock_rows: dict[tuple[str, MessageQueue], int] = {}
+        self._lock_rows: dict[tuple[str, Place], int] = {}
         self._find_rows()
 
     @classmethod
@@ -247,7 +248,7 @@ class ClientJournal(ClientTable):
                 continue
             topic, group = self._used_pair(row[LockRow.TOPIC_AND_GROUP])
             broker, _client = self._used_pair(row[LockRow.BROKER_AND_CLIENT])
-            self._lock_rows[group, MessageQueue(topic, broker, row[LockRow.QUEUE_ID])] = number
+            self._lock_rows[group, Place(topic, broker, row[LockRow.QUEUE_ID])] = number
         used = int(self._words[NAMES.used])
         self._free[NAMES] = [number for number in range(used) if number not in self._uses]
 
@@ -330,9 +331,9 @@ class ClientJournal(ClientTable):
         self._free[OFFSETS].append(number)
         self._unname(key)
 
-    def set_lock(self, group: str, queue: MessageQueue, lock: Lock) -> bool:
+    def set_lock(self, group: str, queue: Place, lock: Lock) -> bool:
         """Give a queue's lock to a client; False where there is no room for it, and nothing has changed."""
-        owner, number = (queue.broker_name, lock.client_id), self._lock_rows.get((group, queue))
+        owner, number = (queue.broker, lock.client_id), self._lock_rows.get((group, queue))
         try:
             if number is None:
                 owner_word = self._named(owner)
@@ -352,7 +353,7 @@ class ClientJournal(ClientTable):
         self._read_names = {}
         return self._pair(int(self._words[LOCKS.at + number * LOCKS.words + LockRow.BROKER_AND_CLIENT]))
 
-    def clear_lock(self, group: str, queue: MessageQueue) -> None:
+    def clear_lock(self, group: str, queue: Place) -> None:
         """Release a queue's lock, if the group holds one."""
         number = self._lock_rows.pop((group, queue), None)
         if number is None:

@@ -14,7 +14,8 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.protocol.clients.locks import Lock, MessageQueue
+from engine.protocol.clients.locks import Lock
+from engine.protocol.remoting.places import Place
 from engine.protocol.tables.offset_journal import Key
 from engine.shared_memory.clients import client_table
 from engine.shared_memory.clients.client_table import ClientJournal, ClientTable
@@ -36,7 +37,7 @@ class Clients(NamedTuple):
     """Consumers' offsets, and locks of queues."""
 
     offsets: dict[Key, dict[int, int]]
-    locks: list[tuple[str, MessageQueue, Lock]]
+    locks: list[tuple[str, Place, Lock]]
 
 
 class DeadRun(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.protocol.broker.admin_bodies import MessageQueue
+from engine.protocol.remoting.places import Place
 from engine.remoting.loop.work_pool import WorkPool
 from engine.remoting.processors.admin.broker_stats import BrokerStats
 from engine.remoting.processors.admin.online import Online
@@ -31,10 +31,10 @@ class AdminPart(Part):
         self.metadata, self.rules = context.metadata, self.line.admin
         self.store, self.pool, self.online, self.stats = shared.store, shared.pool, shared.online, shared.stats
 
-    def message_queues(self, topic: str, count: int) -> list[MessageQueue]:
+    def message_queues(self, topic: str, count: int) -> list[Place]:
         """The first queues of a topic, as this broker's."""
         name = self.context.config.broker_name
-        return [MessageQueue(topic, name, number) for number in range(min(count, QUEUES_MAX))]
+        return [Place(topic, name, number) for number in range(min(count, QUEUES_MAX))]
 
     def consumer_offset(self, group: str, topic: str, queue_id: int) -> int:
         """queryOffset: -1 where nothing is known."""

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Mapping
 
 from engine.protocol.broker import admin_bodies
-from engine.protocol.broker.admin_bodies import MessageQueue
 from engine.protocol.remoting.answers import (
     NULL_POINTER,
     Refused,
@@ -23,6 +22,7 @@ from engine.protocol.remoting.answers import (
 )
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import ONEWAY_FLAG, RemotingCommand
+from engine.protocol.remoting.places import Place
 from engine.protocol.tables.consumer_offsets import NoRoom
 from engine.remoting.processors.admin.admin_part import AdminPart, AdminShared
 from engine.remoting.processors.admin.online import Member
@@ -172,7 +172,7 @@ class ClientReports(AdminPart):
         said = {one.client.client_id: table for one, table in zip(asked, tables, strict=True) if table is not None}
         return self.answered(request, body=admin_bodies.consumer_status(said))
 
-    async def _status_of(self, member: Member, fields: Mapping[str, str]) -> Mapping[MessageQueue, int] | None:
+    async def _status_of(self, member: Member, fields: Mapping[str, str]) -> Mapping[Place, int] | None:
         code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
         asked = RemotingCommand(code, ext_fields=fields, version=self.version)
         try:
@@ -224,7 +224,7 @@ class ClientReports(AdminPart):
             self.context.links.send(member.channel, push)
         return self.answered(request, body=admin_bodies.reset_offsets(table))
 
-    def _offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+    def _offset_at(self, queue: Place, timestamp_ms: int) -> int:
         view = self.store.queues.view(queue.topic, queue.queue_id)
         return view.max_offset if timestamp_ms == TO_END else max(0, view.offset_at(timestamp_ms))
 
@@ -240,7 +240,7 @@ class ClientReports(AdminPart):
         queue_id = whole_number(request, "queueId", INT32_MIN, INT32_MAX)
         queues = self.message_queues(topic, config["readQueueNums"])
         if queue_id is not None and queue_id >= 0:
-            queues = [MessageQueue(topic, self.context.config.broker_name, queue_id)]
+            queues = [Place(topic, self.context.config.broker_name, queue_id)]
         if not queues:
             raise Refused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
         wanted, timestamp_ms = whole_number(request, "offset"), whole_number(request, "timestamp") or 0
@@ -254,7 +254,7 @@ class ClientReports(AdminPart):
             raise Refused(ResponseCode.SYSTEM_BUSY, str(no_room)) from None
         return self.answered(request, body=admin_bodies.reset_offsets(table))
 
-    def _offset_to(self, queue: MessageQueue, timestamp_ms: int, wanted: int | None) -> int:
+    def _offset_to(self, queue: Place, timestamp_ms: int, wanted: int | None) -> int:
         view = self.store.queues.view(queue.topic, queue.queue_id)
         if wanted is None:
             return view.max_offset if timestamp_ms < 0 else view.offset_at(timestamp_ms)

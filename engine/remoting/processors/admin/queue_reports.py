@@ -8,7 +8,7 @@ The tables are looked at on the loop; the queues' files are read on threads.
 from __future__ import annotations
 
 from engine.protocol.broker import admin_bodies
-from engine.protocol.broker.admin_bodies import Consumed, ConsumeStats, MessageQueue, TimeSpan, TopicOffset
+from engine.protocol.broker.admin_bodies import Consumed, ConsumeStats, TimeSpan, TopicOffset
 from engine.protocol.remoting.answers import (
     NO_REMARK,
     NULL_POINTER,
@@ -23,6 +23,7 @@ from engine.protocol.remoting.answers import (
 )
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
+from engine.protocol.remoting.places import Place
 from engine.remoting.processors.admin.admin_part import QUEUES_MAX, AdminPart, AdminShared
 from engine.remoting.processors.parts import PartContext
 from store.reading.queue_view import QueueEntry
@@ -33,7 +34,7 @@ ENTRIES_MAX = 20_000  # of a queue, in one answer
 GROUP_CAPACITY = 1024
 LONG_VALUE = "java.lang.Long.longValue()"
 NO_ENTRY = f"{NULL_POINTER}: " + null_pointer(LONG_VALUE, 'the return value of "java.util.Map.get(Object)"')
-At = tuple[MessageQueue, int, int]  # a queue, how far a group has consumed it, how far it has pulled
+At = tuple[Place, int, int]  # a queue, how far a group has consumed it, how far it has pulled
 
 
 class QueueReports(AdminPart):
@@ -74,7 +75,7 @@ class QueueReports(AdminPart):
             raise Thrown(f"{NULL_POINTER}: {null_pointer('Object.hashCode()', '<parameter1>')}")
         return topic
 
-    def _offsets(self, queue: MessageQueue) -> TopicOffset:
+    def _offsets(self, queue: Place) -> TopicOffset:
         view = self.store.queues.view(queue.topic, queue.queue_id)
         end = view.max_offset
         return TopicOffset(view.min_offset, end, view.stored_ms(end - 1) if end > 0 else 0)
@@ -105,7 +106,7 @@ class QueueReports(AdminPart):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{len(places)} queues are too many for one answer: name a topic")
         return places
 
-    def _consumed(self, places: list[At], with_pulls: bool) -> dict[MessageQueue, Consumed]:
+    def _consumed(self, places: list[At], with_pulls: bool) -> dict[Place, Consumed]:
         table = {}
         for queue, offset, pulled in places:
             view = self.store.queues.view(queue.topic, queue.queue_id)
@@ -151,7 +152,7 @@ class QueueReports(AdminPart):
         spans = await self.pool.run(lambda: [self._span(queue, offset, now_ms) for queue, offset in places])
         return self.with_json(request, admin_bodies.time_spans(spans))
 
-    def _span(self, queue: MessageQueue, offset: int, now_ms: int) -> TimeSpan:
+    def _span(self, queue: Place, offset: int, now_ms: int) -> TimeSpan:
         view = self.store.queues.view(queue.topic, queue.queue_id)
         first_ms, end = view.earliest_ms, view.max_offset
         consumed_ms = view.stored_ms(offset - 1) if offset > 0 else first_ms

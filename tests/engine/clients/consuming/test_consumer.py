@@ -23,10 +23,11 @@ from engine.clients.cluster import Place
 from engine.clients.consuming import member
 from engine.clients.consuming.consumer import Consumer, Topics
 from engine.clients.consuming.received import ReceivedMessage
-from engine.clients.consuming.requests import Subscription, lock_body
+from engine.clients.consuming.requests import Subscription
 from engine.clients.loop_thread import ClientClosed, ForeignClient
 from engine.clients.names import ClientError
 from engine.producer import Producer
+from engine.protocol.clients.lock_bodies import request_body
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerRefused, RemotingClient
@@ -185,7 +186,7 @@ def test_in_order_a_failure_stops_its_queue_and_no_other(broker: Broker, topic: 
 
 def _lock(broker: Broker, code: RequestCode, client_id: str, group: str, place: Place) -> None:
     with RemotingClient(broker.address, timeout=120.0) as client:
-        client.ask(code, body=lock_body(group, client_id, [place.value()]))
+        client.ask(code, body=request_body(group, client_id, [place], only_this_broker=False))
 
 
 def test_in_order_nothing_comes_while_the_lock_may_be_anothers(

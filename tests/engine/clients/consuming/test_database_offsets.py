@@ -20,10 +20,10 @@ from engine.clients.consuming.assigned_queue import AssignedQueue
 from engine.clients.consuming.consumer import Consumer
 from engine.clients.consuming.database_offsets import AlreadyHandled, DatabaseOffsets
 from engine.clients.consuming.received import ReceivedMessage
-from engine.clients.consuming.requests import lock_body
 from engine.clients.consuming.shelf import Handed
 from engine.clients.names import ClientError
 from engine.producer import Producer
+from engine.protocol.clients.lock_bodies import request_body
 from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.sockets.client import RemotingClient
 from store.message.topics import RETRY_PREFIX
@@ -237,6 +237,6 @@ def test_a_program_that_is_killed_again_and_again_counts_each_message_once(
 def unlock(broker: LocalBroker, client_id: str) -> None:
     """Give back what a killed member locked: RocketMQ waits a minute for that."""
     places = [Place(topic, NAME, queue) for topic in ("orders", RETRY_PREFIX + "bank") for queue in range(8)]
-    body = lock_body("bank", client_id, (place.value() for place in places))
+    body = request_body("bank", client_id, places, only_this_broker=False)
     with RemotingClient(f"127.0.0.1:{broker.port}", 120.0) as asking:
         assert asking.ask(RequestCode.UNLOCK_BATCH_MQ, body=body).code == 0

@@ -64,14 +64,6 @@ def test_only_the_queues_that_are_named_are_written_and_others_stay(tmp_path: Pa
     assert [again.offset_of(place) for place in (FIRST, SECOND, OTHER)] == [7, 3, None]
 
 
-@pytest.mark.parametrize(("increase_only", "wanted"), [(True, 7), (False, 5)])
-def test_an_offset_falls_only_if_it_may(tmp_path: Path, increase_only: bool, wanted: int) -> None:
-    offsets = opened(tmp_path)
-    offsets.update(FIRST, 7, increase_only=True)
-    offsets.update(FIRST, 5, increase_only=increase_only)
-    assert offsets.offset_of(FIRST) == wanted
-
-
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff", b'{"offsetTable":{"x":1}}', None])
 def test_a_missing_or_damaged_file_is_replaced_by_its_backup(tmp_path: Path, damage: bytes | None) -> None:
     offsets = opened(tmp_path)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol.broker import admin_bodies
-from engine.protocol.broker.admin_bodies import Consumed, ConsumeStats, MessageQueue
+from engine.protocol.broker.admin_bodies import Consumed, ConsumeStats
+from engine.protocol.remoting.places import Place
 from store.compat import line_of
 from store.errors import MalformedData
 
@@ -16,7 +17,7 @@ NAMES = st.text(st.characters(exclude_characters="{}\0", exclude_categories=["Cs
 
 @given(st.dictionaries(st.tuples(NAMES, NAMES, st.integers(0, 99)), st.integers(-(2**63), 2**63 - 1), max_size=40))
 def test_a_table_by_queue_is_read_as_it_was_written(table: dict[tuple[str, str, int], int]) -> None:
-    offsets = {MessageQueue(*key): offset for key, offset in table.items()}
+    offsets = {Place(*key): offset for key, offset in table.items()}
     assert admin_bodies.offsets_of(admin_bodies.reset_offsets(offsets), "offsetTable", "it") == offsets
 
 
@@ -30,7 +31,7 @@ def test_what_no_client_says_is_refused(body: bytes) -> None:
 
 def test_entries_stand_in_the_order_of_javas_maps() -> None:
     """As a 4.9.7 broker listed eight queues of broker-a."""
-    queues = [MessageQueue("kept", "broker-a", number) for number in range(4)]
+    queues = [Place("kept", "broker-a", number) for number in range(4)]
     text = admin_bodies.offsets_text(dict.fromkeys(queues, 0))
     listed = [int(part.partition(",")[0]) for part in text.split('"queueId":')[1:]]
     assert sorted(listed) == [0, 1, 2, 3]
@@ -39,7 +40,7 @@ def test_entries_stand_in_the_order_of_javas_maps() -> None:
 
 @pytest.mark.parametrize(("compat", "has_pulls"), [("4.9", False), ("5", True)])
 def test_a_groups_progress_follows_the_release_line(compat: str, has_pulls: bool) -> None:
-    stats = ConsumeStats({MessageQueue("t", "b", 0): Consumed(9, 4, 6, 77)}, 1.5)
+    stats = ConsumeStats({Place("t", "b", 0): Consumed(9, 4, 6, 77)}, 1.5)
     body = admin_bodies.consume_stats(stats, line_of(compat)).decode()
     assert body.startswith('{"consumeTps":1.5,"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:{')
     assert ('"pullOffset":6' in body) is has_pulls

@@ -8,14 +8,14 @@ import random
 import pytest
 
 from engine.protocol.clients import lock_bodies
-from engine.protocol.clients.locks import MessageQueue
+from engine.protocol.remoting.places import Place
 from store.errors import MalformedData
 
-QUEUES = [MessageQueue("t", "a", number) for number in range(6)]
+QUEUES = [Place("t", "a", number) for number in range(6)]
 
 
 def test_what_one_broker_asks_another_understands() -> None:
-    asked = lock_bodies.request_of(lock_bodies.request_body("g", "client", QUEUES[:3]))
+    asked = lock_bodies.request_of(lock_bodies.request_body("g", "client", QUEUES[:3], only_this_broker=True))
     assert asked == ("g", "client", QUEUES[:3], True)
     said = lock_bodies.request_of(json.dumps({"consumerGroup": "g", "clientId": "client"}).encode())
     assert said == ("g", "client", [], False), "a client of 4.9 does not say that"

@@ -13,10 +13,10 @@ import pytest
 from engine.net.rare_lines import RareLines
 from engine.protocol.clients import lock_bodies
 from engine.protocol.clients.lock_bodies import LockRequest
-from engine.protocol.clients.locks import MessageQueue
 from engine.protocol.remoting.answers import Refused, body_of
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import FrameSplitter, RemotingCommand, decode, encode
+from engine.protocol.remoting.places import Place
 from engine.remoting.loop.role_tasks import RoleTasks
 from engine.remoting.peers import replica_locks
 from engine.remoting.peers.name_servers import NameServers
@@ -24,7 +24,7 @@ from engine.remoting.peers.replica_locks import ReplicaLocks
 from engine.settings.config import from_mapping
 from tests.harness.conditions import await_that
 
-QUEUES = [MessageQueue("t", "broker-a", number) for number in range(4)]
+QUEUES = [Place("t", "broker-a", number) for number in range(4)]
 ASKED = LockRequest("g", "client", QUEUES, only_this_broker=False)
 Answer = Callable[[RemotingCommand], RemotingCommand | None]
 
@@ -67,7 +67,7 @@ def group_of(*addresses: str) -> Answer:
     return answer
 
 
-def gives(*queues: MessageQueue) -> Answer:
+def gives(*queues: Place) -> Answer:
     """A replica that has these queues to give."""
 
     def answer(request: RemotingCommand) -> RemotingCommand:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.protocol.clients.locks import Lock, MessageQueue
+from engine.protocol.clients.locks import Lock
+from engine.protocol.remoting.places import Place
 from engine.protocol.tables.offset_journal import Key
 from engine.shared_memory.clients import client_table
 from engine.shared_memory.clients.client_table import STEP, ClientJournal, ClientTable
@@ -15,7 +16,7 @@ from engine.shared_memory.clients.name_rows import NAME_BYTES_MAX
 from store.names import CONSUMER_OFFSETS
 
 Offsets = dict[Key, dict[int, int]]
-Locks = dict[tuple[str, MessageQueue], Lock]
+Locks = dict[tuple[str, Place], Lock]
 
 
 def seen(directory: Path) -> tuple[Offsets, Locks]:
@@ -98,7 +99,7 @@ def test_a_successor_has_all_that_was_said(tmp_path: Path, seed: int) -> None:
     for step in range(3000):
         key = f"topic-{chance.randrange(5)}", f"group-é-{chance.randrange(5)}"
         queue_id = chance.randrange(4)
-        lock_key = key[1], MessageQueue(key[0], f"broker-{chance.randrange(2)}", queue_id)
+        lock_key = key[1], Place(key[0], f"broker-{chance.randrange(2)}", queue_id)
         match chance.randrange(8):
             case 0 | 1 | 2:
                 offset = chance.randrange(1 << 62)
@@ -128,8 +129,8 @@ def test_rows_and_names_are_used_again(tmp_path: Path) -> None:
     for number in range(3 * STEP):
         assert journal.set_offset((f"t{number}", "g"), 0, number)
         journal.clear_offset((f"t{number}", "g"), 0)
-        assert journal.set_lock("g", MessageQueue(f"t{number}", "b", 0), Lock(f"c{number}", 1))
-        journal.clear_lock("g", MessageQueue(f"t{number}", "b", 0))
+        assert journal.set_lock("g", Place(f"t{number}", "b", 0), Lock(f"c{number}", 1))
+        journal.clear_lock("g", Place(f"t{number}", "b", 0))
     words = journal._words
     for used in (client_table.OFFSETS.used, client_table.LOCKS.used, client_table.NAMES.used):
         assert words[used] == STEP

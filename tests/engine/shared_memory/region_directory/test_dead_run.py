@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.protocol.clients.locks import Lock, MessageQueue
+from engine.protocol.clients.locks import Lock
+from engine.protocol.remoting.places import Place
 from engine.settings.config import BrokerConfig, from_mapping
 from engine.shared_memory.clients import client_table
 from engine.shared_memory.clients.client_table import LOCKS, NAMES, OFFSETS, ClientJournal, ClientTable
@@ -30,7 +31,7 @@ from store.names import CONFIG, CONSUMER_OFFSETS, DELAY_OFFSETS, POINTER
 
 KEY, LOG_END, LEVELS = ("t", "g"), 4096, 3
 DELAYS = {1: 5, 2: 0, 3: 70}
-LOCK = ("g", MessageQueue("t", "b", 1), Lock("c", 123_456))
+LOCK = ("g", Place("t", "b", 1), Lock("c", 123_456))
 
 
 class Killed:
