@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -56,7 +57,9 @@ class Cluster:
         how: RenewedContext | None,
         credentials: Credentials | None = None,
     ) -> None:
-        self._names = places(name_servers, broker)
+        names = places(name_servers, broker)
+        self.name_servers = ";".join(names)
+        self._names = random.sample(names, len(names))  # as Java's: a random one first
         self._broker, self._timeout, self._how, self._credentials = broker, timeout, how, credentials
         self.on_push: PushedBy | None = None
         self._connections: dict[str, Connection] = {}
@@ -76,11 +79,6 @@ class Cluster:
 
     def _take_push(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
         return self.on_push(address, command) if self.on_push is not None else None
-
-    @property
-    def name_servers(self) -> str:
-        """Their addresses, as an administrator is shown them."""
-        return ";".join(self._names)
 
     def broker(self, name: str, broker_id: int = MASTER) -> Connection:
         """Return the connection to a broker: the one with that id, else any. Raises ClientError."""
@@ -117,8 +115,8 @@ class Cluster:
             return Route([], [Place(topic, self._broker, -1)], self.addresses)  # the broker chooses the queue
         template = await self._of_names(AUTO_CREATE_TOPIC)
         if template is None or not template.writes:
-            names = ";".join(self._names)
-            raise ClientError(f"topic {topic!r} is unknown at {names}, and no broker creates topics automatically")
+            unknown = f"topic {topic!r} is unknown at {self.name_servers}"
+            raise ClientError(f"{unknown}, and no broker creates topics automatically")
         self.addresses |= template.brokers
         writes = [Place(topic, *place[1:]) for place in template.writes if place.queue_id < DEFAULT_QUEUES]
         return Route([], writes, template.brokers)
@@ -146,11 +144,13 @@ class Cluster:
 
     async def _ask_names(self, fields: Mapping[str, str]) -> RemotingCommand | None:
         failed: PeerUnreachable | None = None
-        for address in self._names:
+        for address in [*self._names]:
             try:
                 answer = await self.to(address).ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
             except PeerUnreachable as unreachable:
                 failed = unreachable
+                self._names.remove(address)
+                self._names.append(address)  # the others are asked first from now on
                 continue
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
