@@ -64,6 +64,11 @@ class LoopThread:
         """Whether the loop was ended."""
         return not self._end.alive
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another process made this client."""
+        return os.getpid() != self._owner
+
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Begin work in the loop; a future of what it returns. Raises ForeignClient, ClientClosed."""
         try:
@@ -84,7 +89,7 @@ class LoopThread:
 
     def require_owned(self) -> None:
         """Raise ForeignClient in another process than the client's, ClientClosed once it was closed."""
-        if os.getpid() != self._owner:
+        if self.is_foreign:
             raise ForeignClient(self._owner)
         if self.is_closed:
             raise ClientClosed()
@@ -94,7 +99,7 @@ class LoopThread:
     def close(self) -> None:
         """End the loop, and wait for its thread. What is still under way is cancelled."""
         self._end()
-        if os.getpid() == self._owner and threading.current_thread() is not self._thread:
+        if not self.is_foreign and threading.current_thread() is not self._thread:
             self._thread.join(ENDED_SECONDS)
 
 

@@ -17,6 +17,7 @@ import os
 import signal
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -119,7 +120,7 @@ class Consumer:
         if store is not None:
             self._member.read_near(store)
         self._thread = LoopThread(self, f"consumer of {group}", self._cluster.close)
-        self._starting = threading.Lock()
+        self._starting, self._closing = threading.Lock(), threading.RLock()  # a signal's handler may close, too
         self._is_started = False
         self._in_hand: dict[int, MadeBatch] = {}  # that loops over batches are at
         self._last = threading.local()  # of each thread: what `poll` handed out and did not acknowledge yet
@@ -145,13 +146,19 @@ class Consumer:
         self._member.shelf.end()
 
     def close(self) -> None:
-        """Commit what is acknowledged, leave the group and end the connections. Twice is once."""
+        """Commit what is acknowledged, leave the group and end the connections. Twice is once, also in two threads.
+
+        Nothing happens in a forked child.
+        """
+        if self._thread.is_foreign:
+            return  # a thread of the parent may have held any lock
         self.stop()
-        if not self._thread.is_closed:
-            with suppress(TimeoutError):
-                self._thread.submit(self._member.stop()).result(STOP_SECONDS)
-            self._thread.close()
-            self._member.shelf.close()
+        with self._closing:
+            if not self._thread.is_closed:
+                with suppress(TimeoutError, CancelledError):  # a signal's handler closed it meanwhile
+                    self._thread.submit(self._member.stop()).result(STOP_SECONDS)
+                self._thread.close()
+                self._member.shelf.close()
 
     async def close_awaited(self) -> None:
         """The same for programs with asyncio."""

@@ -420,6 +420,69 @@ def test_sigterm_ends_a_program_after_the_message_that_it_is_at(broker: Broker, 
     assert taken(broker, topic, 1) == ["two"], "what was handled is committed"
 
 
+LEFT_OPEN = """
+import asyncio, os, signal, sys, threading
+from engine.clients.consuming.consumer import Consumer
+from engine.clients.sending.producer import RemoteProducer
+
+state, store, broker, topic = sys.argv[1:]
+consumer = Consumer(store or None, topic, topic, broker=broker or None, consume_from="first", timeout=120.0)
+match state:
+    case "new":
+        pass
+    case "started":
+        consumer.start()
+    case "polled":
+        print(consumer.poll(1)[0].text)
+    case "thread polls":
+        print(consumer.poll(1)[0].text)
+        threading.Thread(target=consumer.poll, daemon=True).start()
+    case "loop":
+        for message in consumer:
+            print(message.text)
+            break
+    case "raises":
+        for message in consumer:
+            print(message.text)
+            raise SystemExit(3)
+    case "coroutine":
+        async def wait():
+            await consumer.poll_awaited(1)
+            print("one")
+            waiting = asyncio.create_task(consumer.poll_awaited())
+            await asyncio.sleep(0)
+        asyncio.run(wait())
+    case "interrupted":
+        print(consumer.poll(1)[0].text)
+        threading.Timer(0.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+        consumer.poll()
+    case "producer":
+        producer = RemoteProducer(broker=consumer._cluster._broker, group="p")
+        producer.send(topic, "two")
+        unanswered = [producer.send_async(topic, str(number)) for number in range(100)]
+"""
+EXITS = {
+    "new": 0, "started": 0, "polled": 0, "thread polls": 0, "loop": 0, "raises": 3, "coroutine": 0,
+    "interrupted": -signal.SIGINT, "producer": 0,
+}  # fmt: skip
+
+
+def test_programs_end_with_a_client_left_open(broker: Broker, topic: str) -> None:
+    where = [str(broker.store), ""] if broker.is_local else ["", broker.address]
+    programs = {}
+    for state in EXITS:
+        group = f"{topic}-{state.replace(' ', '-')}"
+        send(broker, group, ["one"])
+        command = [sys.executable, "-c", LEFT_OPEN, state, *where, group]
+        programs[group, state] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for (group, state), program in programs.items():
+        said, errors = program.communicate()
+        assert program.returncode == EXITS[state], (state, errors)
+        assert said == ("" if state in ("new", "started", "producer") else "one\n"), state
+        assert errors == "" if state != "interrupted" else "KeyboardInterrupt" in errors, (state, errors)
+        assert taken(broker, group, 1) == ["one"], "what was not acknowledged comes again"
+
+
 def test_a_forked_child_and_a_pickle_are_refused(broker: Broker, topic: str) -> None:
     send(broker, topic, ["one"])
     with broker.consumer(topic, topic, **FIRST) as consumer:
@@ -437,6 +500,29 @@ def test_a_forked_child_and_a_pickle_are_refused(broker: Broker, topic: str) -> 
     with pytest.raises(ClientClosed):
         consumer.poll()
     consumer.close()
+
+
+def test_a_child_closes_its_parents_consumer_though_another_thread_held_its_lock(broker: Broker, topic: str) -> None:
+    send(broker, topic, ["one"])
+    is_held, is_forked = threading.Event(), threading.Event()
+    with broker.consumer(topic, topic, **FIRST) as consumer:
+
+        def hold() -> None:
+            with consumer._member.shelf.changed:
+                is_held.set()
+                is_forked.wait()
+
+        holding = threading.Thread(target=hold)
+        holding.start()
+        is_held.wait()
+        pid = os.fork()
+        if not pid:
+            consumer.close()
+            os._exit(0)
+        is_forked.set()
+        holding.join()
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert [message.text for message in consumer.poll()] == ["one"], "its parent's goes on"
 
 
 def test_a_consumer_that_is_dropped_ends_its_thread(broker: Broker, topic: str) -> None:
