@@ -41,6 +41,7 @@ class AssignedQueue:
         self.lost = 0  # offsets that were deleted before they were read
         self.rests_until = self.refused_until = 0.0  # monotonic; `refused_until` is for reads of mapped files alone
         self.locked_until = math.inf  # monotonic: from when on another member may have the queue's lock
+        self.asks_until = 0.0  # monotonic: when the member that had it before has surely committed its last offset
         self.waiting = 0  # messages that nobody has taken yet
         self._waiting: deque[Block] = deque()  # ascending
         self._left: OrderedDict[int, int] = OrderedDict()  # bytes of what is in hand, by its first offset, ascending
@@ -137,4 +138,4 @@ class AssignedQueue:
         self._waiting.clear()
         self._left.clear()
         self.waiting = self._bytes = 0
-        self.pulled_to, self.committed, self.is_at_end = offset, -1, False
+        self.pulled_to, self.committed, self.is_at_end, self.asks_until = offset, -1, False, 0.0

@@ -62,6 +62,7 @@ OFFSET_RESET = "OFFSET_RESET"  # the remark of a 5.x broker's answer
 UNLOCK_SECONDS = 20.0  # for messages in hand before another member gets their queue
 BROKER_LOCK_SECONDS = 60.0  # that a broker keeps a lock for its member
 LOCK_SECONDS, LOCK_AGAIN_SECONDS = 30.0, 10.0  # that the member believes in it; between two renewals
+HANDOVER_SECONDS = 10.0  # in which the member that had a queue before may commit more than this one has done
 NOT_FILTERED = (ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_PARSE_FAILED)
 FAILURES = (PeerUnreachable, PeerRefused, ClientError, StoreError, OSError, *MALFORMED)
 
@@ -285,6 +286,8 @@ class Member:
         queue = AssignedQueue(place, await self._begin_of(place), in_order=self._wanted.in_order)
         if queue.in_order:
             queue.locked_until = locked_until
+        elif not self._wanted.broadcasts:  # locks hand over in order
+            queue.asks_until = time.monotonic() + HANDOVER_SECONDS
         queue.refused_until = time.monotonic() + REFUSED_SECONDS  # of reads here, until the broker was asked
         with self.shelf.changing():
             self.shelf.queues[place] = queue
@@ -422,6 +425,8 @@ class Member:
             offset = queue.consumed_to
         if offset == queue.committed:
             return
+        if time.monotonic() < queue.asks_until and (await self.offsets.committed(queue.place) or 0) > offset:
+            return  # of the member before: less would be repeated once more after a kill
         await self.offsets.commit(queue.place, offset)
         queue.committed = offset
 
@@ -538,6 +543,7 @@ class Member:
         with self.shelf.changed:
             done = queue.consumed_to
         commits = done > 0 and queue.broker_id == MASTER and not self._wanted.broadcasts
+        commits &= done != queue.committed and time.monotonic() >= queue.asks_until
         pull = Pull(queue.pulled_to, done if commits else None, queue.is_at_end)
         fields = pull_fields(queue_fields(self._wanted.group, place), pull, wanted, self._version_ms)
         connection = self._cluster.broker(place.broker, queue.broker_id)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -340,6 +341,35 @@ def test_positions_are_looked_at_and_changed(broker: Broker, topic: str) -> None
         assert consumer.committed(place) == 4
         with pytest.raises(ClientError, match="is not assigned"):
             consumer.seek(Place(topic, "b", 99), 0)
+
+
+def test_a_member_commits_no_less_than_the_one_before_it(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "HANDOVER_SECONDS", 3600.0)
+    send(broker, topic, [str(number) for number in range(8)])
+    with broker.consumer(topic, topic, **FIRST) as consumer:
+        [place] = [one for one in queues_of(consumer, topic) if one.queue_id == 0]
+        with RemotingClient(broker.address, 120.0) as before:  # that gave the queue up a moment later
+            fields = {"consumerGroup": topic, "topic": topic, "queueId": "0", "commitOffset": "5"}
+            before.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        for count in (3, 3):
+            assert sum(len(consumer.poll(1)) for _ in range(count)) == count
+            consumer.commit()
+            assert consumer.committed(place) == 5
+        assert len(consumer.poll(1)) == 1
+        consumer.commit()
+        assert consumer.committed(place) == 6
+        consumer.seek(place, 2)
+        consumer.commit()
+        assert consumer.committed(place) == 2, "who seeks means it"
+
+
+def test_two_threads_close_a_consumer_at_once(broker: Broker, topic: str) -> None:
+    send(broker, topic, ["one"])
+    consumer = broker.consumer(topic, topic, **FIRST).start()
+    with ThreadPoolExecutor(4) as threads:
+        assert [*threads.map(lambda _: consumer.close(), range(4))] == [None] * 4
 
 
 def test_asyncio_programs_wait_without_blocking_their_loop(broker: Broker, topic: str) -> None:
