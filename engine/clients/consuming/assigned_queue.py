@@ -34,7 +34,7 @@ class AssignedQueue:
         self.place, self.in_order = place, in_order
         self.pulled_to = self.committed = offset
         self.turn = 0  # counts up when the queue is read anew from elsewhere: what was handed out before is void
-        self.end = offset  # of the queue, as the broker said last
+        self.end = 0  # of the queue, as the broker, or the store that is read here, said last
         self.broker_id = MASTER  # from which it is pulled
         self.is_at_end = self.is_paused = self.is_dropped = False
         self.pulled_ms = self.taken_ms = 0

@@ -89,8 +89,9 @@ class Consumer:
     """A member of `group` that consumes `topics`. Threads may share one, processes may not (ForeignClient).
 
     `where` is the address of a name server (several: `host:port;host:port`), or the directory of a store whose broker
-    runs on this host: then messages are read from the store's mapped files, in the threads that poll. `broker` names
-    one broker, `host:port`, in place of name servers. `topics` is a topic, several, or a table from topics to tags
+    runs on this host: then messages are read from the store's mapped files, in the threads that poll. The group is at
+    the master then, which the name servers of that broker know. `broker` names one broker, `host:port`, in place of
+    name servers. `topics` is a topic, several, or a table from topics to tags
     (`"a || b"`) or to a Subscription, which can also have SQL92. `tls_config` is a tls.properties file, and
     `credentials` signs requests where brokers ask for it. Further keywords are the fields of Options. It becomes a
     member at `with`, or when it is first asked for messages.
@@ -544,12 +545,15 @@ def _where(at: str | datetime) -> str | int:
 
 
 def _reached(where: str | os.PathLike[str] | None, broker: str | None) -> tuple[str, str | None, Path | None]:
-    """The name servers, or the broker, that lead to the topics, and its store. Raises NoBroker, NotAStore."""
+    """The name servers, or the broker, that have the group, and the store to read. Raises NoBroker, NotAStore."""
     if where is None:
         return "", broker, None
     if isinstance(where, str) and os.sep not in where:
         return where, broker, None
     settings = extent.require_running(Path(where)).settings
-    if settings["brokerRole"] == "SLAVE":
-        raise ClientError(f"{where} is the store of a slave, which has no groups; give the name servers' addresses")
-    return "", str(settings["storeHost"]), Path(where)
+    if broker is None and (names := str(settings["namesrvAddr"])):
+        return names, None, Path(where)
+    if broker is None and settings["brokerRole"] == "SLAVE":
+        why = "is the store of a slave, which has no groups, and its broker has no name servers"
+        raise ClientError(f"{where} {why}; give broker=HOST:PORT, the master's listenPort")
+    return "", broker or str(settings["storeHost"]), Path(where)

@@ -1,4 +1,4 @@
-"""Fills a member's queues from the mapped files of the broker on its host, in the thread that polls.
+"""Fills a member's queues from the mapped files of the broker on its host, master or replica, in the thread that polls.
 
 Implements: PullMessageService, for a consumer that shares its host with the broker
 All but the sleep is called with the lock of the shelf held. It goes on with the next broker when one ends.
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.clients.blocks import Chosen, chosen
+from engine.clients.cluster import Place
 from engine.clients.consuming.assigned_queue import AssignedQueue, Bounds
 from engine.clients.consuming.requests import Subscription
 from engine.clients.local.local_queues import LocalQueues, Queue
@@ -29,12 +30,14 @@ REST_SECONDS = 1.0  # of a queue that cannot be read
 class Heard(NamedTuple):
     """Topics and limits of the member, and its reports of what happens to its queues.
 
-    `moved`: a queue has not the offset that it is read from, and goes on at another one. `warn`: a rare line.
+    `moved`: a queue has not the offset that it is read from, and goes on at another one. `absent`: a replica's store
+    has not the offset, and the queue has to be pulled. `warn`: a rare line.
     """
 
     topics: Mapping[str, Subscription]
     bounds: Bounds
     moved: Callable[[AssignedQueue, int], None]
+    absent: Callable[[AssignedQueue], None]
     warn: Callable[[str, str], None]
 
 
@@ -44,15 +47,19 @@ class LocalReads:
     def __init__(self, store: Path, heard: Heard) -> None:
         self._store, self._heard = store, heard
         self._wanted: dict[str, Chosen | None] = {}  # by topic
+        self._elsewhere: set[Place] = set()  # queues that are pulled, since this replica lacked messages
         self._look_at = 0.0  # when to look again whether the broker lives, or the next one is there
         self._is_dry = False  # the last sleep ended without news
         self._is_closed = False
-        self._here: LocalQueues | None = LocalQueues(extent.require_running(store))
+        running = extent.require_running(store)
+        self._broker = str(running.settings["brokerName"])
+        self._here: LocalQueues | None = LocalQueues(running)
         self._sleeper: Callable[[float], bool] | None = None
 
-    def serves(self, topic: str) -> bool:
-        """Whether a topic's messages are read here: a condition in SQL is for the broker to judge."""
-        return self._wanted_of(topic) is not None
+    def serves(self, place: Place) -> bool:
+        """Whether a queue's messages are read here: a condition in SQL is for the broker to judge."""
+        is_here = place.broker == self._broker and place not in self._elsewhere
+        return is_here and self._wanted_of(place.topic) is not None
 
     def _wanted_of(self, topic: str) -> Chosen | None:
         """The tags that are wanted of a topic; None for a topic that is not read here."""
@@ -93,7 +100,7 @@ class LocalReads:
     def _may_read(self, queue: AssignedQueue, now: float) -> bool:
         if queue.waiting or queue.is_paused or queue.is_dropped or now < max(queue.rests_until, queue.refused_until):
             return False
-        return not queue.is_full(self._heard.bounds) and self._wanted_of(queue.place.topic) is not None
+        return not queue.is_full(self._heard.bounds) and self.serves(queue.place)
 
     def _read(self, here: LocalQueues, queue: AssignedQueue, most: int, now: float) -> bool:
         place, before, turn = queue.place, queue.pulled_to, queue.turn
@@ -109,7 +116,13 @@ class LocalReads:
             self._heard.warn("a read failed", str(error))
             queue.rests_until = now + REST_SECONDS
             return False
+        is_cut = catch.end < before <= queue.end  # the store had the offset, and has it no longer
         queue.end = catch.end
+        if catch.is_moved and here.is_copy and not is_cut:
+            if catch.next_offset > before:
+                self._elsewhere.add(place)
+                self._heard.absent(queue)
+            return False  # else the replica has not got so far yet
         if catch.is_moved:
             self._heard.moved(queue, catch.next_offset)
         else:
@@ -132,8 +145,8 @@ class LocalReads:
         here = self._attached(time.monotonic())
         for queue in queues if here is not None else ():
             assert here is not None
-            if self.serves(queue.place.topic):
-                queue.end = here.end_of(_queue_of(queue))
+            if self.serves(queue.place):
+                queue.end = max(queue.end, here.end_of(_queue_of(queue)))
 
     # sleep
 
@@ -172,7 +185,7 @@ class LocalReads:
         self._look_at = now + LIVENESS_SECONDS
         try:
             running = extent.running(self._store)
-            if running is not None and running.settings["brokerRole"] != "SLAVE":  # which has no groups
+            if running is not None:
                 self._here = LocalQueues(running)
         except (IpcError, StoreError, OSError) as error:
             self._heard.warn("the broker's memory cannot be read", f"{self._store}: {error}")

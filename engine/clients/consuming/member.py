@@ -501,14 +501,22 @@ class Member:
     def read_near(self, store: Path) -> None:
         """Have the threads that poll read the store of the broker on this host, if they may."""
         try:
-            heard = Heard(self._topics, self._wanted.bounds, self._moved, self._warn)
+            heard = Heard(self._topics, self._wanted.bounds, self._moved, self._absent, self._warn)
             self.shelf.near = LocalReads(store, heard)
         except (IpcError, StoreError) as error:
             self._warn("the store is not read", f"{error}; its messages are pulled from the broker's address")
 
+    def _absent(self, queue: AssignedQueue) -> None:
+        """The replica's store that is read here lacks messages which its master may have: said in any thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._start_pull, queue)
+
     def _start_pull(self, queue: AssignedQueue) -> None:
         """Pull a queue in the loop, unless the threads that poll read it."""
-        if self.shelf.near is None or not self.shelf.near.serves(queue.place.topic):
+        if queue.is_dropped:
+            return
+        if self.shelf.near is None or not self.shelf.near.serves(queue.place):
             assert self._loop is not None
             self._pulls[queue.place] = self._loop.create_task(self._pull(queue))
 

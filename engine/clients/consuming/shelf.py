@@ -61,8 +61,8 @@ class Near(Protocol):
     def look(self, queues: Iterable[AssignedQueue]) -> None:
         """Note where queues end now."""
 
-    def serves(self, topic: str) -> bool:
-        """Whether a topic's messages are read here."""
+    def serves(self, place: Place) -> bool:
+        """Whether a queue's messages are read here."""
 
     @property
     def sleep(self) -> Callable[[float], None] | None:

@@ -59,6 +59,7 @@ class LocalQueues:
 
     def __init__(self, running: Running) -> None:
         settings = running.settings
+        self.is_copy = settings["brokerRole"] == "SLAVE"  # of a master's queues, which may have more
         self._running, directory = running, running.region_directory
         self.counters, self.may_sleep = _counters_in(directory)
         self.ends = QueueEnds.attach(directory)

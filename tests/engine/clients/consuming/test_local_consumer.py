@@ -26,7 +26,6 @@ from engine.clients.consuming.consumer import Consumer
 from engine.clients.consuming.received import ReceivedMessage
 from engine.clients.consuming.strategies import share_of
 from engine.clients.local.local_queues import QUEUE_FILES_MAX, SEGMENTS_MAX, Catch, LocalQueues
-from engine.clients.names import ClientError
 from engine.clients.sending.messages import send_fields
 from engine.producer import Producer
 from engine.protocol.remoting.codes import RequestCode
@@ -469,12 +468,3 @@ def open_below(store: Path, name: str) -> list[str]:
         except FileNotFoundError:  # that of the list itself
             continue
     return [link for link in links if link.startswith(f"{store}/{name}/")]
-
-
-def test_a_slaves_store_is_refused(tmp_path: Path) -> None:
-    keys = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": "127.0.0.1:1"}
-    with (
-        LocalBroker(tmp_path / "b", **{**SIZES, **keys}) as slave,
-        pytest.raises(ClientError, match=r"store of a slave.*give the name servers' addresses"),
-    ):
-        Consumer(slave.store, "g", "t")
