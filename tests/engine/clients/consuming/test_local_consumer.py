@@ -174,22 +174,21 @@ def test_members_here_on_the_wire_and_in_another_process_share_the_queues(broker
         await_that(lambda: are_settled(broker, topic, both), "each of three members has its share")
         for queue_id in range(QUEUES):
             send(broker, topic, [f"new {queue_id}"], queue_id)
-        seen: list[tuple[int, str]] = []
+        theirs = set(range(QUEUES))
         for one in both:
             mine = {place.queue_id for place in queues_of(one, topic)}
-            new: set[int] = set()
-            while new != mine:
-                polled = [(message.queue_id, message.text) for message in one.poll(timeout=SECONDS)]
-                seen += polled
-                new |= {queue_id for queue_id, text in polled if text.startswith("new")} & mine
+            theirs -= mine
+            while mine:
+                polled = one.poll(timeout=SECONDS)
+                mine -= {message.queue_id for message in polled if message.text.startswith("new")}
         assert process.stdout is not None
         for line in process.stdout:
             queue_id, text = line.rstrip("\n").split(" ", 1)
-            seen.append((int(queue_id), text))
-            if text.startswith("new"):
+            theirs -= {int(queue_id)} if text.startswith("new") else set()
+            if not theirs:
                 break
         process.terminate()
-    assert {(queue_id, f"new {queue_id}") for queue_id in range(QUEUES)} <= set(seen)
+    assert not theirs
 
 
 def test_tags_with_the_same_hash_are_told_apart(broker: LocalBroker, topic: str) -> None:
