@@ -53,7 +53,8 @@ ROOMS = (
      " < replica < records.formats < records < columnar < plan < stream | tables | sink < flight < flight.remote"
      " < batch < source < preferred_hosts < parquet_reads < driver | kernels < scanning < sql | lake < ."),
     ("tools", "common | dev.packaging < admin | kernels | log | run | show | dev.bench.bed < demo | doctor"
-     " | replica | debug | top | dev.bench.works.reads | dev.bench.works < dev.bench | dev.cluster | web.state"
+     " | replica | debug | top | dev.bench.bed.members < dev.bench.works.reads | dev.bench.works"
+     " < dev.bench | dev.cluster | web.state"
      " < web.views < web < . < dev.docs | dev.carried"),
 )  # fmt: skip
 HANDS_ON = ("engine/producer/__init__.py", "spark_bridge/__init__.py")  # public faces: other rooms' import nothing

@@ -38,6 +38,8 @@ WORKS = {
     "latency": Work("latency", "of one put, beside RocketMQ's"),
     "front-sends": Work("front_sends", "clients' sends, beside RocketMQ's"),
     "front-consume": Work("front_consume", "clients' pulls, beside RocketMQ's"),
+    "python-consume": Work("python_consume", "consumers for Python, beside Kafka's, Redis' and Java's"),
+    "python-members": Work("python_members", "1 to 8 consumers of a group, beside Kafka's and Redis'"),
     "front-idle": Work("front_idle", "clients that wait, beside RocketMQ's"),
     "delays": Work("delays", "delayed messages that are due, beside RocketMQ's"),
     "slaves": Work("slaves", "puts that wait for slaves"),

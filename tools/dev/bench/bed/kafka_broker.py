@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import base64
 import os
-import socket
 import subprocess
-import time
 import uuid
 from pathlib import Path
 from types import TracebackType
 
 from tools.common.local_broker import end, free_port
+from tools.dev.bench.bed.listening import LOOPBACK, await_listening
 
-LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S, STOP_TIMEOUT_S = 60.0, 20.0
-POLL_S = 0.2
 HEAP = "-Xmx768m"
 
 
@@ -53,7 +50,8 @@ class KafkaBroker:
             command = self._java("kafka.Kafka", str(properties))
             self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
-            self._await_port(log)
+            if not await_listening(self._process, self._port, START_TIMEOUT_S):
+                raise BrokerDidNotStart(log)
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -87,16 +85,3 @@ class KafkaBroker:
         home = os.environ.get("JAVA_HOME")
         java = str(Path(home) / "bin" / "java") if home else "java"
         return [java, HEAP, "-cp", f"{self._jars}/*", *arguments]
-
-    def _await_port(self, log: Path) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                break
-            with socket.socket() as probe:
-                probe.settimeout(POLL_S)
-                if probe.connect_ex((LOOPBACK, self._port)) == 0:
-                    return
-            time.sleep(POLL_S)
-        raise BrokerDidNotStart(log)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,16 +20,27 @@ def program(command: Sequence[str], ready: str = "ready") -> Iterator[subprocess
 
     Raises RuntimeError if it does not get ready.
     """
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        if process.stdout.readline().strip() != ready:
-            raise RuntimeError(f"{' '.join(command)} did not get ready; see its error above")
+    with programs([command], ready) as (process,):
         yield process
+
+
+@contextmanager
+def programs(commands: Iterable[Sequence[str]], ready: str = "ready") -> Iterator[list[subprocess.Popen[str]]]:
+    """The same for programs of which each may need the others to get ready."""
+    processes: list[subprocess.Popen[str]] = []
+    try:
+        for command in commands:
+            processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        for process in processes:
+            assert process.stdout is not None
+            if process.stdout.readline().strip() != ready:
+                raise RuntimeError(f"{process.args!r} did not get ready; see its error above")
+        yield processes
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
 
 def begin(process: subprocess.Popen[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 TIMEOUT_SECONDS = 300.0
+NO_LOG = '<configuration><root level="OFF"/></configuration>'
 
 
 def _run(folder: Path, *arguments: str) -> list[dict[str, Any]]:
@@ -107,3 +108,15 @@ class RealNameServer(_RealProcess):
 
     def __init__(self, folder: Path, version: str, home: Path, port: int) -> None:
         super().__init__(folder, "namesrv", version, home, port)
+
+
+def java_program(folder: Path, version: str, home: Path, source: Path, *arguments: object) -> list[str]:
+    """Return the command of a Java program in one file, compiled in `home` with that version's jars."""
+    fetch = [sys.executable, str(folder / "peer.py"), "fetch", "--version", version]
+    done = subprocess.run(fetch, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True)
+    classes = f"{home}:{done.stdout.strip()}/*"
+    if not (home / f"{source.stem}.class").exists():
+        (home / "rmq.logback-test.xml").write_text(NO_LOG)
+        command = ["javac", "-proc:none", "-d", str(home), "-cp", classes, str(source)]
+        subprocess.run(command, timeout=TIMEOUT_SECONDS, check=True)
+    return ["java", f"-Duser.home={home}", "-cp", classes, source.stem, *map(str, arguments)]
