@@ -55,7 +55,8 @@ class LoopThread:
     def __init__(self, user: object, name: str, last: Last = _nothing) -> None:
         self.loop = asyncio.new_event_loop()
         self._owner = os.getpid()
-        self._thread = threading.Thread(target=_run, args=(self.loop, last), name=name, daemon=True)
+        self._gate, self._is_over = threading.RLock(), False  # once over, nothing is submitted
+        self._thread = threading.Thread(target=self._run, args=(last,), name=name, daemon=True)
         self._thread.start()
         self._end = weakref.finalize(user, _stop, self.loop, self._owner)
 
@@ -73,7 +74,10 @@ class LoopThread:
         """Begin work in the loop; a future of what it returns. Raises ForeignClient, ClientClosed."""
         try:
             self.require_owned()
-            return asyncio.run_coroutine_threadsafe(work, self.loop)
+            with self._gate:
+                if self._is_over:  # closed since: nobody would end the future
+                    raise ClientClosed()
+                return asyncio.run_coroutine_threadsafe(work, self.loop)
         except BaseException:
             work.close()
             raise
@@ -102,18 +106,24 @@ class LoopThread:
         if not self.is_foreign and threading.current_thread() is not self._thread:
             self._thread.join(ENDED_SECONDS)
 
+    def _run(self, last: Last) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            with self._gate:
+                self._is_over = True
+            self.loop.run_until_complete(_ended(last))
+        finally:
+            self.loop.close()
 
-def _run(loop: asyncio.AbstractEventLoop, last: Last) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        under_way = asyncio.all_tasks(loop)
-        for task in under_way:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*under_way, return_exceptions=True))
-        loop.run_until_complete(asyncio.wait_for(last(), ENDED_SECONDS))
-    finally:
-        loop.close()
+
+async def _ended(last: Last) -> None:
+    await asyncio.sleep(0)  # what was submitted just now begins, and is cancelled with the rest
+    under_way = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in under_way:
+        task.cancel()
+    await asyncio.gather(*under_way, return_exceptions=True)
+    await asyncio.wait_for(last(), ENDED_SECONDS)
 
 
 def _stop(loop: asyncio.AbstractEventLoop, owner: int) -> None:

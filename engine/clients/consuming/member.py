@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine.clients.blocks import Block, blocks_of, chosen
 from engine.clients.cluster import MASTER, Cluster, Place, log
@@ -173,8 +173,8 @@ class Member:
             rounds.append((LOCK_AGAIN_SECONDS, self._keep_locks))
         if self.shelf.near is not None:
             rounds.append((COMMIT_SECONDS, self.hear))
-        self._tasks = [self._loop.create_task(self._again(seconds, work)) for seconds, work in rounds]
-        self._tasks.append(self._loop.create_task(self._keep_balance()))
+        self._tasks = [self._watched(self._again(seconds, work)) for seconds, work in rounds]
+        self._tasks.append(self._watched(self._keep_balance()))
 
     async def stop(self) -> None:
         """Commit the offsets, give back what is locked, and say goodbye to every broker."""
@@ -192,6 +192,17 @@ class Member:
         for connection in self._cluster.every_broker():
             with suppress(*FAILURES):
                 await connection.ask(RequestCode.UNREGISTER_CLIENT, fields)
+
+    def _watched(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin a task whose error, which nobody expects, is raised from calls for messages: it does not come back."""
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._fell)
+        return task
+
+    def _fell(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self.shelf.fail(error)
 
     # membership
 
@@ -517,8 +528,7 @@ class Member:
         if queue.is_dropped:
             return
         if self.shelf.near is None or not self.shelf.near.serves(queue.place):
-            assert self._loop is not None
-            self._pulls[queue.place] = self._loop.create_task(self._pull(queue))
+            self._pulls[queue.place] = self._watched(self._pull(queue))
 
     async def _pull(self, queue: AssignedQueue) -> None:
         while not queue.is_dropped:

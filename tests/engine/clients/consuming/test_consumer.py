@@ -365,6 +365,19 @@ def test_a_member_commits_no_less_than_the_one_before_it(
         assert consumer.committed(place) == 2, "who seeks means it"
 
 
+def test_an_error_that_nobody_expects_is_raised_from_the_next_poll(broker: Broker, topic: str) -> None:
+    async def fall() -> None:
+        raise ZeroDivisionError("a bug")
+
+    send(broker, topic, ["one"])
+    with broker.consumer(topic, topic, **FIRST) as consumer:
+        consumer._member._rebalance = fall  # type: ignore[method-assign]
+        consumer._thread.loop.call_soon_threadsafe(consumer._member._changed.set)
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            while consumer.poll(1):
+                pass
+
+
 def test_two_threads_close_a_consumer_at_once(broker: Broker, topic: str) -> None:
     send(broker, topic, ["one"])
     consumer = broker.consumer(topic, topic, **FIRST).start()
