@@ -222,6 +222,8 @@ class Consumer:
         done = 0
         try:
             for one in handed:
+                if self._member.shelf.is_ended:
+                    break
                 message = ReceivedMessage(one, self)
                 yield message
                 done += 1

@@ -113,6 +113,17 @@ def test_a_loop_acknowledges_what_it_comes_back_from(broker: Broker, topic: str)
     assert taken(broker, topic, 2) == ["two", "three"]
 
 
+def test_stop_ends_a_loop_after_the_message_that_it_is_at(broker: Broker, topic: str) -> None:
+    send(broker, topic, ["one", "two", "three"])
+    bodies = []
+    with broker.consumer(topic, topic, **FIRST) as consumer:
+        for message in consumer:
+            bodies.append(message.text)
+            consumer.stop()
+    assert bodies == ["one"]
+    assert taken(broker, topic, 2) == ["two", "three"]
+
+
 def test_a_loop_that_is_left_gives_what_it_did_not_use_to_the_next_one(broker: Broker, topic: str) -> None:
     send(broker, topic, [str(number) for number in range(10)])
     with broker.consumer(topic, topic, **FIRST) as consumer:
