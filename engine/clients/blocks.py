@@ -6,7 +6,6 @@ messages. It stays as long as a message or an Arrow array of it does, also that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from store.message.properties import java_hash
 from store.message.record import FIXED_BYTES, Message, decode
 from store.message.walk_kernel import ALL_TAGS, Tags
 
-COPIED = -1
+COPIED = UNKNOWN = -1
 _new, _set = object.__new__, object.__setattr__
 
 
@@ -56,11 +55,11 @@ class Origin(NamedTuple):
 class Block:
     """Some records in the order of their queue offsets, of which the first ones are taken away."""
 
-    __slots__ = ("_at", "_rows", "origin", "parts")
+    __slots__ = ("_at", "_bytes", "_rows", "origin", "parts")
 
-    def __init__(self, origin: Origin, parts: Words) -> None:
-        """`parts` has a row of `Part` for each record."""
-        self.origin, self.parts, self._at = origin, parts, 0
+    def __init__(self, origin: Origin, parts: Words, body_bytes: int = UNKNOWN) -> None:
+        """`parts` has a row of `Part` for each record. The bodies are `body_bytes` long together."""
+        self.origin, self.parts, self._at, self._bytes = origin, parts, 0, body_bytes
         self._rows: list[list[int]] = []  # the same as a list, once it is needed
 
     def __len__(self) -> int:
@@ -78,13 +77,16 @@ class Block:
 
     @property
     def body_bytes(self) -> int:
-        """Return how long the bodies that are left are together."""
-        left = self.parts[self._at :]
-        return int(left[:, Part.BODY_END].sum() - left[:, Part.BODY_AT].sum())
+        """Return how long the bodies were together when this was asked first."""
+        if self._bytes == UNKNOWN:
+            left = self.parts[self._at :]
+            self._bytes = int(left[:, Part.BODY_END].sum() - left[:, Part.BODY_AT].sum())
+        return self._bytes
 
     def skip_below(self, offset: int) -> None:
         """Take away what lies before a queue offset."""
         if len(self) and self.first < offset:
+            self._bytes = UNKNOWN
             self._at = int(np.searchsorted(self.parts[:, Part.QUEUE_OFFSET], offset))
 
     def take(self, most: int) -> list[MappedMessage]:
@@ -97,7 +99,8 @@ class Block:
     def take_block(self, most: int) -> Block:
         """Take the first records away, as a block of their own."""
         begin, self._at = self._at, min(self._at + most, len(self.parts))
-        return Block(self.origin, self.parts[begin : self._at])
+        is_whole = self._at - begin == len(self.parts)
+        return Block(self.origin, self.parts[begin : self._at], self._bytes if is_whole else UNKNOWN)
 
 
 class MappedMessage(Message):
@@ -132,13 +135,20 @@ def mapped_message(origin: Origin, row: list[int]) -> MappedMessage:
     return message
 
 
+class Piece(NamedTuple):
+    """A part of a block: an inner batch, or records that are messages."""
+
+    block: Block
+    is_batch: bool
+
+
 def blocks_of(frame: bytes | memoryview, tags: Tags, least: int, broker: str) -> list[Block]:
     """The messages in a broker's answer with some tags, from a queue offset on.
 
     Raises CorruptRecord, and MalformedData for an inner batch that is none.
     """
     blocks: list[Block] = []
-    for piece in apart(_measured(frame, tags, least, broker)):
+    for piece in _measured(frame, tags, least, broker):
         for block in opened(piece, tags, least) if piece.is_batch else [piece.block]:
             block.skip_below(least)
             if len(block):
@@ -147,7 +157,7 @@ def blocks_of(frame: bytes | memoryview, tags: Tags, least: int, broker: str) ->
     return blocks
 
 
-def _measured(frame: bytes | memoryview, tags: Tags, least: int, broker: str) -> Block:
+def _measured(frame: bytes | memoryview, tags: Tags, least: int, broker: str) -> list[Piece]:
     view = memoryview(frame).toreadonly()
     array, look = np.frombuffer(view, np.uint8), np.zeros(len(Look), np.int64)
     parts = np.empty((len(view) // FIXED_BYTES, len(Part)), np.int64)
@@ -156,31 +166,24 @@ def _measured(frame: bytes | memoryview, tags: Tags, least: int, broker: str) ->
     if look[Look.IS_CORRUPT]:
         decode(view, int(look[Look.NEXT]))
         raise CorruptRecord("", int(look[Look.NEXT]), "its lengths do not add up")
-    return Block(Origin(array, view, broker), parts[: look[Look.PARTS]].copy())
+    return pieces_of(Origin(array, view, broker), parts, look)
 
 
-class Piece(NamedTuple):
-    """A part of a block: an inner batch, or records that are messages."""
-
-    block: Block
-    is_batch: bool
-
-
-def apart(block: Block) -> Iterator[Piece]:
-    """Yield the parts of a block, each inner batch alone."""
-    done = 0
-    for row in np.flatnonzero(block.parts[:, Part.SYS_FLAG] & INNER_BATCH).tolist():
-        if row > done:
-            yield Piece(Block(block.origin, block.parts[done:row]), is_batch=False)
-        yield Piece(Block(block.origin, block.parts[row : row + 1]), is_batch=True)
+def pieces_of(origin: Origin, parts: Words, look: Words) -> list[Piece]:
+    """The rows that a look made, each inner batch alone."""
+    rows = parts[: look[Look.PARTS]].copy()
+    if not look[Look.BATCHES]:
+        return [Piece(Block(origin, rows, int(look[Look.BODY_BYTES])), is_batch=False)] if len(rows) else []
+    pieces, done = [], 0
+    for row in np.flatnonzero(rows[:, Part.SYS_FLAG] & INNER_BATCH).tolist():
+        pieces += [Piece(Block(origin, rows[done:row]), is_batch=False)] if row > done else []
+        pieces.append(Piece(Block(origin, rows[row : row + 1]), is_batch=True))
         done = row + 1
-    if done < len(block.parts):
-        yield Piece(Block(block.origin, block.parts[done:]) if done else block, is_batch=False)
+    return [*pieces, Piece(Block(origin, rows[done:]), is_batch=False)] if done < len(rows) else pieces
 
 
 def opened(piece: Piece, tags: Tags, least: int) -> list[Block]:
     """The messages of an inner batch with some tags, from a queue offset on. Raises MalformedData."""
     origin, position = piece.block.origin, int(piece.block.parts[0, Part.POSITION])
     frame = b"".join(records_in(origin.view, position, decode(origin.view, position, check_body_crc=False)))
-    inside = _measured(frame, tags, least, origin.broker)
-    return [inside] if len(inside) else []
+    return [inside.block for inside in _measured(frame, tags, least, origin.broker)]

@@ -42,6 +42,8 @@ class Look(IntEnum):
     NEXT = 6  # unit, or place in the frame, behind the last one that was judged
     PARTS = 7  # rows that were made
     IS_CORRUPT = 8  # 1: no sound record lies at NEXT
+    BODY_BYTES = 9  # of the rows
+    BATCHES = 10  # inner ones among the rows
 
 
 class Part(IntEnum):
@@ -83,15 +85,24 @@ def _has_tags(array: Bytes, spans: Spans, tags: Tags) -> bool:
 
 
 @bare_kernel
-def _add(array: Bytes, at: int, spans: Spans, tags: Tags, parts: Words, made: int) -> int:
-    """Add the row of a sound record that has the tags, or is an inner batch; return how many rows there are now."""
+def _add(array: Bytes, at: int, spans: Spans, tags: Tags, look: Words, parts: Words) -> bool:
+    """Add the row of a sound record that has the tags, or is an inner batch; whether it does."""
     sys_flag = load_be32(array, at + SYS_FLAG_AT)
-    if tags.ends.size and not sys_flag & INNER_BATCH and not _has_tags(array, spans, tags):
-        return made
-    row = parts[made]
+    is_batch = sys_flag & INNER_BATCH != 0
+    if tags.ends.size and not is_batch and not _has_tags(array, spans, tags):
+        return False
+    row = parts[look[Look.PARTS]]
+    look[Look.PARTS] += 1
+    look[Look.BODY_BYTES] += spans.body_end - spans.body_at
+    look[Look.BATCHES] += is_batch
     row[Part.QUEUE_OFFSET], row[Part.POSITION] = load_be64(array, at + QUEUE_OFFSET_AT), at
     row[Part.BODY_AT], row[Part.BODY_END], row[Part.SYS_FLAG] = spans.body_at, spans.body_end, sys_flag
-    return made + 1
+    return True
+
+
+@bare_kernel
+def _begin(look: Words) -> None:
+    look[Look.PARTS] = look[Look.IS_CORRUPT] = look[Look.BODY_BYTES] = look[Look.BATCHES] = 0
 
 
 @kernel
@@ -100,8 +111,8 @@ def measure_units(array: Bytes, units: Words, codes: Words, tags: Tags, look: Wo
 
     It ends at a unit whose record lies elsewhere, or is not sound. The unit says where in the queue its record is.
     """
-    base_offset, index, made = look[Look.BASE_OFFSET], look[Look.FIRST], np.int64(0)
-    look[Look.IS_CORRUPT] = 0
+    base_offset, index = look[Look.BASE_OFFSET], look[Look.FIRST]
+    _begin(look)
     while index < look[Look.COUNT]:
         offset, size = units[index, Unit.PHYSICAL_OFFSET], units[index, Unit.SIZE]
         at = offset - base_offset
@@ -114,11 +125,10 @@ def measure_units(array: Bytes, units: Words, codes: Words, tags: Tags, look: Wo
             if spans.body_at < 0 or not names_itself(array, at, base_offset):
                 look[Look.IS_CORRUPT] = 1
                 break
-            before, made = made, _add(array, at, spans, tags, parts, made)
-            if made > before:
-                parts[before, Part.QUEUE_OFFSET] = units[index, Unit.QUEUE_OFFSET]
+            if _add(array, at, spans, tags, look, parts):
+                parts[look[Look.PARTS] - 1, Part.QUEUE_OFFSET] = units[index, Unit.QUEUE_OFFSET]
         index += 1
-    look[Look.NEXT], look[Look.PARTS] = index, made
+    look[Look.NEXT] = index
 
 
 @kernel
@@ -128,7 +138,8 @@ def measure_frame(array: Bytes, tags: Tags, look: Words, parts: Words) -> None:
     Offsets ascend: a message behind a later one is left out. An inner batch is taken wherever it begins. It ends where
     no sound record lies.
     """
-    at, made, least = np.int64(0), np.int64(0), look[Look.LEAST]
+    at, least = np.int64(0), look[Look.LEAST]
+    _begin(look)
     while at <= array.size - FIXED_BYTES:
         size = load_be32(array, at)
         if size > array.size - at:
@@ -138,8 +149,9 @@ def measure_frame(array: Bytes, tags: Tags, look: Words, parts: Words) -> None:
             break
         queue_offset = load_be64(array, at + QUEUE_OFFSET_AT)
         if load_be32(array, at + SYS_FLAG_AT) & INNER_BATCH:
-            made = _add(array, at, spans, tags, parts, made)
+            _add(array, at, spans, tags, look, parts)
         elif queue_offset >= least:
-            made, least = _add(array, at, spans, tags, parts, made), queue_offset + 1
+            _add(array, at, spans, tags, look, parts)
+            least = queue_offset + 1
         at += size
-    look[Look.NEXT], look[Look.PARTS], look[Look.IS_CORRUPT] = at, made, at != array.size
+    look[Look.NEXT], look[Look.IS_CORRUPT] = at, at != array.size

@@ -219,7 +219,7 @@ class Consumer:
 
     def _one_by_one(self, handed: list[Handed]) -> Generator[ReceivedMessage, None, None]:
         """Each message, acknowledged when the next one is asked for; what is not, when the loop ends, comes again."""
-        done = 0
+        done, message = 0, None
         try:
             for one in handed:
                 if self._member.shelf.is_ended:
@@ -230,8 +230,8 @@ class Consumer:
                 if self.options.acknowledges:
                     message.ack()
         finally:
-            kept = done + (not self.options.acknowledges)  # the program has the one that it was at
-            self._member.shelf.again(handed[kept:], 0.0)
+            is_kept = not self.options.acknowledges or (message is not None and message.is_done)
+            self._member.shelf.again(handed[done + is_kept :], 0.0)  # the program keeps the one that it was at, or not
 
     def batches(
         self, max_messages: int = ROWS_A_BATCH, timeout: float | None = None, columns: Sequence[str] | None = None

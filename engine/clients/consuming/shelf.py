@@ -14,7 +14,8 @@ from engine.clients.consuming.assigned_queue import AssignedQueue
 from ipc.clock import wall_ms
 
 T = TypeVar("T")
-REST_SECONDS = 0.2  # between looks at a queue that rests
+REST_SECONDS = 0.2  # between looks at a queue that rests, or for a broker that is gone
+IDLE_SECONDS = 1.0  # between looks whether the broker lives
 BATCH_BYTES_MAX = 32 << 20  # of bodies, but for the last block's
 
 
@@ -183,7 +184,7 @@ class Shelf:
                 if is_further:
                     self._give_way()
                 else:
-                    self._rest(REST_SECONDS if left is None else min(left, REST_SECONDS))
+                    self._rest(IDLE_SECONDS if left is None else min(left, IDLE_SECONDS))
             if self.near is not None and not self._sleepers:
                 self.changed.notify()  # another thread sleeps now in this one's place
             return handed
@@ -196,7 +197,10 @@ class Shelf:
 
     def _rest(self, seconds: float) -> None:
         """Wait for a change here; one thread waits for the local broker's in place of all."""
-        sleep = self.near.sleep if self.near is not None and not self._sleepers else None
+        now, sleep = time.monotonic(), self.near.sleep if self.near is not None and not self._sleepers else None
+        is_gone = self.near is not None and sleep is None and not self._sleepers
+        if is_gone or any(queue.rests_until > now for queue in self.queues.values()):
+            seconds = min(seconds, REST_SECONDS)
         if sleep is None:
             self.changed.wait(seconds)
             return

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.clients.blocks import Block, Chosen, Origin, apart, opened
+from engine.clients.blocks import Block, Chosen, Origin, opened, pieces_of
 from engine.clients.local.sleep_kernel import Watch, await_entries, has_more
 from engine.clients.measure_kernel import Look, Part, measure_units
 from engine.shared_memory.cursors import BrokerCounters
@@ -38,6 +38,7 @@ from store.reading.extent import Running
 from store.reading.queue_reader import FileMaps, QueueReader
 
 UNITS_MAX, READ_BYTES_MAX = 1 << 13, 16 << 20  # of one read
+LOOKED_AT = 4  # units are few, however long their bodies are
 SEGMENTS_MAX, QUEUE_FILES_MAX = 8, 64  # mapped; each keeps a file descriptor
 NAP_SECONDS = 0.001  # of a reader that may not write into the broker's memory
 NS_PER_S = 1_000_000_000
@@ -148,7 +149,8 @@ class LocalQueues:
         if count <= 0:  # deleted meanwhile
             following = offset + reader.units_a_file - offset % reader.units_a_file
             return Catch([], min(following, end), end, is_moved=True)
-        count = min(count, 1 + int(np.searchsorted(np.cumsum(units[:count, Unit.SIZE]), READ_BYTES_MAX)))
+        if count > LOOKED_AT:
+            count = min(count, 1 + int(np.searchsorted(np.cumsum(units[:count, Unit.SIZE]), READ_BYTES_MAX)))
         blocks: list[Block] = []
         passed = self._gather(offset, count, wanted, blocks)
         if passed:
@@ -185,8 +187,7 @@ class LocalQueues:
 
     def _add(self, segment: Origin, offset: int, wanted: Chosen, blocks: list[Block]) -> None:
         """Add the blocks of the rows that were made. A batch that cannot be opened takes back its units."""
-        rows = self._parts[: self._look[Look.PARTS]].copy()
-        for number, piece in enumerate(apart(Block(segment, rows))):
+        for number, piece in enumerate(pieces_of(segment, self._parts, self._look)):
             try:
                 blocks += opened(piece, wanted.tags, offset) if piece.is_batch else [piece.block]
             except MalformedData:

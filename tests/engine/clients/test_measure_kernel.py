@@ -39,7 +39,7 @@ def records() -> list[bytes]:
 
 
 def looked(data: bytes, units: list[tuple[int, int, int]], wanted: Chosen = ALL) -> tuple[list[list[int]], list[int]]:
-    """The rows of a look at units (offset, bytes, tags code), and its words from NEXT on."""
+    """The rows of a look at units (offset, bytes, tags code), and its words from NEXT to IS_CORRUPT."""
     array = np.frombuffer(data.ljust(SEGMENT, b"\0"), np.uint8)
     rows, look = np.zeros((len(units), len(Unit)), np.int64), np.zeros(len(Look), np.int64)
     for number, unit in enumerate(units):
@@ -48,7 +48,7 @@ def looked(data: bytes, units: list[tuple[int, int, int]], wanted: Chosen = ALL)
     look[Look.LOG_BEGINS], look[Look.LOG_ENDS] = BASE, BASE + len(data)
     parts = np.zeros((len(units), len(Part)), np.int64)
     measure_units(array, rows, wanted.codes, wanted.tags, look, parts)
-    return parts[: look[Look.PARTS]].tolist(), look[Look.NEXT :].tolist()
+    return parts[: look[Look.PARTS]].tolist(), look[Look.NEXT : Look.IS_CORRUPT + 1].tolist()
 
 
 def units_of(made: list[bytes]) -> list[tuple[int, int, int]]:

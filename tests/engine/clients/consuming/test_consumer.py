@@ -447,6 +447,20 @@ def test_a_handler_that_fails_gets_its_message_again(broker: Broker, topic: str)
     assert tries == [0, 1]
 
 
+def test_a_message_that_is_given_back_before_its_loop_is_left_comes_from_the_retry_topic_alone(
+    broker: Broker, topic: str
+) -> None:
+    send(broker, topic, ["one"])
+    times: list[int] = []
+    with broker.consumer(topic, topic, **FIRST) as consumer:
+        while len(times) < 2:
+            for message in consumer:
+                times.append(message.reconsume_times)
+                message.retry(1)
+                break
+    assert times == [0, 1]
+
+
 PROGRAM = """
 import sys
 from engine.clients.consuming.consumer import Consumer
