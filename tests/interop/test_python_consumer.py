@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from engine.clients.admin import AdminClient, TopicSettings
 from engine.clients.cluster import Place
 from engine.clients.consuming.consumer import Consumer
+from engine.clients.consuming.received import ReceivedMessage
 from engine.clients.consuming.requests import Subscription
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
@@ -154,6 +155,33 @@ def test_what_is_given_back_comes_again_and_goes_to_the_dead_letters(bed: Bed) -
     with Consumer(bed.names, "mourning", DEAD_PREFIX + "failing", consume_from="first", timeout=60.0) as consumer:
         [dead] = consumer.poll(timeout=SECONDS)
         assert dead.text == "body 3000"
+
+
+def test_batches_have_the_fields_of_messages(bed: Bed) -> None:
+    with (
+        Consumer(bed.names, "polled", TOPIC, timeout=60.0) as polled,
+        Consumer(bed.names, "columns", TOPIC, timeout=60.0) as columns,
+    ):
+        for one in (polled, columns):
+            await_that(lambda one=one: len(queues_of(one)) == QUEUES, "it begins at the end of each queue", SECONDS)
+        bed.send(7000, 5, 3)
+        messages: list[ReceivedMessage] = []
+        while len(messages) < 5:
+            messages += polled.poll(timeout=SECONDS)
+        rows: list[dict[str, Any]] = []
+        for batch in columns.batches():
+            rows += batch.to_pylist()
+            if len(rows) == 5:
+                columns.retry_rows(batch, [batch.num_rows - 1])
+            if len(rows) == 6:
+                break
+    for message, row in zip(messages, rows[:5], strict=True):
+        assert (row["topic"], row["queueId"], row["queueOffset"]) == (TOPIC, 3, message.queue_offset)
+        assert (row["body"], row["tags"], row["keys"]) == (message.body, message.tags, message.handed.message.keys)
+        assert (row["bornTimestamp"], row["storeTimestamp"]) == (message.born, message.stored)
+        assert (row["msgId"], row["brokerName"]) == (message.offset_message_id, message.broker)
+        assert dict(row["properties"]) == message.properties
+    assert (rows[5]["topic"], rows[5]["body"], rows[5]["reconsumeTimes"]) == (TOPIC, rows[4]["body"], 1)
 
 
 def test_an_administrator_resets_the_offsets_of_a_running_consumer(bed: Bed) -> None:

@@ -346,8 +346,11 @@ class Consumer:
     def _acknowledge_last(self) -> None:
         messages: list[ReceivedMessage] = getattr(self._last, "messages", [])
         self._last.messages = []
-        for message in messages:
-            message.ack()
+        left = [message for message in messages if not message.is_done]
+        for message in left:
+            message.is_done = True
+        if left:
+            self._member.shelf.all_done([message.handed for message in left])
 
     # what a message's program says
 
