@@ -20,13 +20,8 @@ PACED, PACED_WARM, INTERVAL_US, PACED_BYTES = 8_000, 3_000, 1000, 128
 IDLE_SECONDS, IDLE_SETTLE_SECONDS = 60.0, 5.0
 LOCAL, WIRE, ONE_BY_ONE, BATCHES = "slipstream, local", "slipstream", ", one by one", ", batches"
 JAVA, CONFLUENT, KAFKA_PYTHON, REDIS = "Java's push consumer", "confluent-kafka", "kafka-python", "redis-py"
-LOCAL_RATE_GOAL, BATCHES_RATE_GOAL, LOCAL_P50_GOAL_US, LOCAL_P99_GOAL_US, IDLE_GOAL_PERCENT = (
-    250_000.0,
-    1e6,
-    15.0,
-    60.0,
-    0.1,
-)
+LOCAL_RATE_GOAL, BATCHES_RATE_GOAL, IDLE_GOAL_PERCENT = 250_000.0, 1e6, 0.1
+LOCAL_P50_GOAL_US, LOCAL_P99_GOAL_US = 15.0, 60.0
 WIRE_GOALS = {JAVA: (1.0, None), CONFLUENT: (1.0, 0.5), KAFKA_PYTHON: (2.0, None), REDIS: (1.0, None)}  # rate, CPU
 _groups = count()  # a run begins at the beginning
 

@@ -23,11 +23,8 @@ JAVA, PUSH_MEMBER = "java", Path(__file__).with_name("PushMember.java")
 REAL = "5"
 PATIENT: dict[str, Any] = {"brokerFastFailureEnable": "false"}  # a backlog is sent as fast as it goes
 MODULES = {
-    "slipstream-batches": "pyarrow",
-    "confluent-kafka": "confluent_kafka",
-    "kafka-python": "kafka",
-    "redis-py": "redis",
-}
+    "slipstream-batches": "pyarrow", "confluent-kafka": "confluent_kafka", "kafka-python": "kafka", "redis-py": "redis"
+}  # fmt: skip
 
 
 class Server(NamedTuple):
@@ -67,7 +64,8 @@ class Bed(NamedTuple):
     @property
     def stores(self) -> list[str]:
         """Return the servers that subjects read: of Slipstream, whose broker and store are one, the store."""
-        return sorted({one.server for one in self.subjects.values()} - {"slipstream"})
+        read = {one.server for one in self.subjects.values()}
+        return sorted({"slipstream, local" if server == "slipstream" else server for server in read})
 
     def sender(self, server: str, topic: str, **options: int) -> list[str]:
         """Return the command of a program that sends to a server's topic."""
