@@ -10,6 +10,7 @@
 #   make peers   scenes and histories of RocketMQ's clients at our brokers: what `make test` leaves out
 #   make peer-suite  RocketMQ's own integration tests, as published, at brokers of ours; writes docs/peer-suite.md
 #   make histories  Java's producers and consumers, with processes killed at seeded moments, checked; writes docs/histories.md
+#   make python-histories  the same with Slipstream's clients for Python among them; writes docs/python-histories.md
 #   make differential  10^5 operations to RocketMQ 4.9.7, to 5.3.3 and to us, every byte compared; docs/differential.md
 #   make fastjson  10^5 JSON texts to RocketMQ's own classes and to ours, values compared; writes docs/fastjson.md
 #   make lake-kills  200 times kill -9 of loaders of Iceberg and Delta tables; writes docs/lake-kills.md
@@ -64,7 +65,7 @@ WHEEL = SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct || date +%s) \
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test peers lint bench fuzz simulate reads interop differential fastjson kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons wheel-arm wheel cluster-demo yarn site man clean
+.PHONY: setup run quick test peers lint bench fuzz simulate reads interop differential fastjson kills lake-kills drill promotion history queues peer-suite histories python-histories spark-versions screenshots image-check unit-check wheel-pythons wheel-arm wheel cluster-demo yarn site man clean
 
 setup: $(STAMP)
 
@@ -164,6 +165,9 @@ peer-suite: setup
 
 histories: setup
 	@mkdir -p docs && $(PYTHON) -m tests.histories --ledger docs/histories.md $(ARGS)
+
+python-histories: setup
+	@mkdir -p docs && $(PYTHON) -m tests.histories --python --ledger docs/python-histories.md $(ARGS)
 
 screenshots: setup
 	@$(PYTHON) -m tests.tools.web.screenshots docs/pictures $(ARGS)

@@ -489,8 +489,10 @@ def test_contributing_names_every_make_target() -> None:
     targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert targets is not None
     commands = "setup run quick test peers lint bench fuzz simulate reads interop differential fastjson kills"
-    commands += " lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check"
-    commands += " unit-check wheel-pythons wheel-arm wheel cluster-demo yarn site man clean"
+    commands += (
+        " lake-kills drill promotion history queues peer-suite histories python-histories spark-versions screenshots"
+    )
+    commands += " image-check unit-check wheel-pythons wheel-arm wheel cluster-demo yarn site man clean"
     assert targets[1].split() == commands.split()
     named = set(re.findall(r"^\| `make ([a-z-]+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE))
     assert named == set(targets[1].split())

@@ -1,4 +1,4 @@
-"""A history: Java producers and consumers at a broker of ours, of which something is killed at seeded moments."""
+"""A history: producers and consumers at a broker of ours, of which something is killed at seeded moments."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from engine.shared_memory.cursors import BrokerCounters
 from ipc.clock import wall_ms
@@ -24,7 +27,10 @@ from tests.interop.sides import OurNameServer, OurSide, RealSide, Side
 QUERY_CONSUMER_OFFSET, QUEUES = 14, 4
 ROLES = ("front.0", "clients", "delay", "transactions", "dispatcher", "writer")
 TARGETS = (*ROLES, "broker", "consumer", "producer")
+EARLY = "early"  # said to a Python consumer: break the rule, acknowledge before the handling
+PAUSES = "consumer paused", "broker paused"  # SIGSTOP, and SIGCONT behind it
 GAP_SECONDS = 1.0, 3.0
+PAUSE_SECONDS = 3.0
 SETTLE_SECONDS = 300.0
 CALM_TIMEOUT_MS = 60_000  # of a send where nothing is killed: on a busy machine each is answered, too
 LOOK_SECONDS = 0.25
@@ -64,15 +70,59 @@ class Member(RealClient):
         with self._lock:
             self._history.add(self.home.name, event)
 
+    def be_patient(self) -> None:
+        """Wait for each answer, and share queues quickly: where nothing is killed."""
+        self.properties = [*QUICK, f"-Dhistory.timeout={CALM_TIMEOUT_MS}"]
+
     def stop_sending(self) -> None:
         """No more messages; it still says what becomes of its transactions."""
         self._type("enough")
+
+    def thaw(self) -> None:
+        """SIGCONT: what `freeze` stopped goes on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+
+class PythonMember(Member):
+    """A process with Slipstream's clients. `store` is that of the broker on this host which a consumer reads."""
+
+    def __init__(self, *arguments: Any, store: Path | None) -> None:
+        super().__init__(*arguments)
+        if store is not None:
+            self._name_server = str(store)
+        self._patience: list[str] = []
+
+    def command(self) -> list[str]:
+        """What is run."""
+        return ["env", *self._patience, sys.executable, "-m", "tests.histories.python_member"]
+
+    def spawn(self, *arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
+        """Start it where its modules are."""
+        return super().spawn(*arguments, **streams, cwd=Path.cwd())
+
+    def be_patient(self) -> None:
+        """Wait for each answer: where nothing is killed."""
+        self._patience = [f"HISTORY_TIMEOUT_MS={CALM_TIMEOUT_MS}"]
+
+
+def member_of(kind: str, store: Path | None, *arguments: Any) -> Member:
+    """A member of that kind, which is not started yet."""
+    return Member(*arguments) if kind == "java" else PythonMember(*arguments, store=store)
+
+
+def are_shared(shares: list[list[int]]) -> bool:
+    """Whether each member has a share of each kind's queues, and all of them together have each queue once."""
+    return all(map(all, shares)) and [sum(of) for of in zip(*shares, strict=False)] == [QUEUES] * len(KINDS)
 
 
 @dataclass
 class Play:
     """One history. `targets` are killed in turn, one after the other. The kind may be a real broker's, as a reference:
-    of one no role can be killed alone."""
+    of one no role can be killed alone.
+
+    `cast` says what each consumer is, `sender` what the producer is: "java", "wire", or "local", which reads the store.
+    """
 
     home: Path
     kind: str
@@ -80,6 +130,10 @@ class Play:
     targets: tuple[str, ...]
     seconds: float = 6.0  # of load before the first kill, and after the last
     history: History = field(default_factory=History)
+    cast: tuple[str, ...] = ("java", "java")
+    sender: str = "java"
+    words: tuple[str, ...] = ()  # more that consumers are told
+    settle_seconds: float = SETTLE_SECONDS
 
     def __post_init__(self) -> None:
         self._dice = random.Random(self.seed)
@@ -103,10 +157,9 @@ class Play:
             self._side.start()
             make_topics(self._side.port, self._names.address, [f"History-{kind}" for kind in KINDS])
             stack.callback(self._end_members)
-            consumers = [self._begin(name) for name in ("consumer-0", "consumer-1")]
+            consumers = [self._begin(f"consumer-{number}") for number in range(len(self.cast))]
             if not self.targets:  # who gives a queue away may be given its messages again
-                for one in consumers:
-                    await_that(lambda one=one: one.shares == [QUEUES // 2] * len(KINDS), "each has its half")  # type: ignore[misc]
+                await_that(lambda: are_shared([one.shares for one in consumers]), "each has its share")
             self._begin("producer")
             looking = threading.Thread(target=self._look_at_offsets)
             looking.start()
@@ -127,7 +180,7 @@ class Play:
         self._stop_producing()
         wanted = f"all that is due is seen; kills: {self.history.kills}"
         try:
-            await_that(lambda: not self._missing(), wanted, SETTLE_SECONDS, LOOK_SECONDS)
+            await_that(lambda: not self._missing(), wanted, self.settle_seconds, LOOK_SECONDS)
         except AssertionError:
             return  # the checker says what is missing
         pause.wait(1.0)  # whatever comes now is a repetition
@@ -138,14 +191,16 @@ class Play:
 
     def _begin(self, name: str) -> Member:
         role = name.partition("-")[0]
-        words: tuple[str, ...] = ("consume", name)
+        words: tuple[str, ...] = ("consume", name, *self.words)
         if role == "producer":
             words = "produce", str(self._numbers), str(THREADS), str(PAUSE_US)
             self._numbers += NUMBERS_A_THREAD * THREADS * len(KINDS)
         life = sum(each.startswith(name) for each in os.listdir(self.home))
-        member = Member(self.home / f"{name}-{life}", self._names, self.history, self._lock, *words)
+        kind = self.sender if role == "producer" else self.cast[int(name.partition("-")[2])]
+        store = self._side.store if kind == "local" else None
+        member = member_of(kind, store, self.home / f"{name}-{life}", self._names, self.history, self._lock, *words)
         if not self.targets:
-            member.properties = [*QUICK, f"-Dhistory.timeout={CALM_TIMEOUT_MS}"]
+            member.be_patient()
         self._members[name] = member
         member.__enter__()
         await_that(member.is_ready.is_set, f"{name} is ready")
@@ -160,15 +215,23 @@ class Play:
             self.history.deaths.append(wall_ms())
             self._side.start()
         elif target in ("consumer", "producer"):
-            name = target if target == "producer" else f"consumer-{self._dice.randrange(2)}"
+            name = target if target == "producer" else self._consumer()
             member = self._members[name]
             member.kill()
             member.stop()
             with self._lock:
                 self.history.member_ended(member.home.name)
             self._begin(name)
+        elif target in PAUSES:
+            paused: Any = self._side if target == "broker paused" else self._members[self._consumer()]
+            paused.freeze()
+            threading.Event().wait(PAUSE_SECONDS)
+            paused.thaw()
         else:
             self._kill_role(target)
+
+    def _consumer(self) -> str:
+        return f"consumer-{self._dice.randrange(len(self.cast))}"
 
     def _kill_role(self, role: str) -> None:
         counters = BrokerCounters.attach(extent.require_running(self._side.store).region_directory)

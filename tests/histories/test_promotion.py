@@ -1,4 +1,4 @@
-"""A slave of ours takes its master's place while Java's producers and consumers run: they go on where they were."""
+"""A slave of ours takes its master's place while producers and consumers run, Java's and Python's: they go on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipc.clock import wall_ms
 from tests.harness.command_line import run
 from tests.harness.conditions import await_that
 from tests.histories.checker import KINDS, History, faults
-from tests.histories.run import PAUSE_US, SETTINGS, THREADS, Member
+from tests.histories.run import PAUSE_US, SETTINGS, THREADS, member_of
 from tests.interop import needs
 from tests.interop.clients import REAL_OF, make_topics
 from tests.interop.sides import OurNameServer
@@ -33,8 +33,18 @@ def seen(history: History, since_ms: int) -> int:
 @pytest.mark.crash
 @pytest.mark.interop
 @pytest.mark.peer
-@pytest.mark.parametrize("kind", REAL_OF)
-def test_consumers_go_on_where_they_were_at_a_promoted_slave(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "cast"),
+    [
+        ("ours 4.9", ("java", "java", "java")),
+        ("ours 5", ("java", "java", "java")),
+        ("ours 4.9", ("java", "wire", "wire")),
+        ("ours 5", ("local", "local", "wire")),
+    ],
+)
+def test_consumers_go_on_where_they_were_at_a_promoted_slave(
+    kind: str, cast: tuple[str, str, str], tmp_path: Path
+) -> None:
     version, history, lock = REAL_OF[kind], History(), threading.Lock()
     needs.need([version])
     with ExitStack() as stack:
@@ -53,11 +63,13 @@ def test_consumers_go_on_where_they_were_at_a_promoted_slave(kind: str, tmp_path
         await_that(lambda: ha_status(a.store).in_sync_slaves, "a slave is in sync")
         make_topics(a.port, names.address, [f"History-{of}" for of in KINDS])
         members = {
-            name: stack.enter_context(Member(tmp_path / name, names, history, lock, *words))
-            for name, words in (
-                ("consumer-0", ("consume", "consumer-0")),
-                ("consumer-1", ("consume", "consumer-1")),
-                ("producer", ("produce", "0", str(THREADS), str(PAUSE_US))),
+            name: stack.enter_context(
+                member_of(of, store if of == "local" else None, tmp_path / name, names, history, lock, *words)
+            )
+            for of, store, name, words in (
+                (cast[0], a.store, "consumer-0", ("consume", "consumer-0")),
+                (cast[1], b.store, "consumer-1", ("consume", "consumer-1")),
+                (cast[2], None, "producer", ("produce", "0", str(THREADS), str(PAUSE_US))),
             )
         }
         await_that(lambda: seen(history, 0) >= BEFORE, "consumers are in step", SECONDS)

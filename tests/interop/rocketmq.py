@@ -108,9 +108,8 @@ class JavaProcess:
             self._process = subprocess.Popen(
                 [*self.command(), *arguments],
                 env=environment,
-                cwd=self.home,
                 stderr=out,
-                **{"stdout": out, "stdin": subprocess.DEVNULL, **streams},
+                **{"stdout": out, "stdin": subprocess.DEVNULL, "cwd": self.home, **streams},
             )
         return self._process
 

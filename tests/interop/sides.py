@@ -129,12 +129,19 @@ class OurSide:
 
     def freeze(self) -> None:
         """Its processes, the supervisor first, so that nobody begins one anew."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """All of them go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
         assert self._running is not None
         counters = BrokerCounters.attach(extent.require_running(self.store).region_directory)
         for pid in (self._running.process.pid, *(word.read() for word in counters.pids.values())):
             if pid:
                 with contextlib.suppress(ProcessLookupError):  # a sender that has ended meanwhile
-                    os.kill(pid, signal.SIGSTOP)
+                    os.kill(pid, number)
 
     def stop(self) -> None:
         """SIGTERM."""
