@@ -294,7 +294,10 @@ class Member:
         return None if members is None else set(self._wanted.strategy(places, members, self._cluster.client_id))
 
     async def _begin(self, place: Place, locked_until: float) -> None:
-        queue = AssignedQueue(place, await self._begin_of(place), in_order=self._wanted.in_order)
+        offset, is_committed = await self._begin_of(place)
+        queue = AssignedQueue(place, offset, in_order=self._wanted.in_order)
+        if offset and not is_committed:
+            queue.committed = -1  # so that the group begins here also after a member that consumed nothing
         if queue.in_order:
             queue.locked_until = locked_until
         elif not self._wanted.broadcasts:  # locks hand over in order
@@ -384,7 +387,7 @@ class Member:
         if queue is None:
             return
         if until - queue.locked_until > BROKER_LOCK_SECONDS:
-            self.seek(place, await self._begin_of(place))
+            self.seek(place, (await self._begin_of(place))[0])
         with self.shelf.changing():
             queue.locked_until = until
 
@@ -399,13 +402,14 @@ class Member:
 
     # offsets
 
-    async def _begin_of(self, place: Place) -> int:
+    async def _begin_of(self, place: Place) -> tuple[int, bool]:
+        """Where the group goes on in a queue, and whether that is committed."""
         offset = await self.offsets.committed(place)
         if offset is not None:
-            return offset
+            return offset, True
         if place.topic == self._retry_topic:
-            return 0
-        return await self.offset_at(place, self._wanted.begin)
+            return 0, False
+        return await self.offset_at(place, self._wanted.begin), False
 
     async def offset_at(self, place: Place, where: str | int) -> int:
         """The first offset of a queue, that behind its last message, or that of a time. Raises PeerRefused."""

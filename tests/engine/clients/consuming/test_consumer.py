@@ -389,6 +389,17 @@ def test_an_error_that_nobody_expects_is_raised_from_the_next_poll(broker: Broke
                 pass
 
 
+def test_a_group_that_began_at_the_last_message_goes_on_there_though_it_consumed_nothing(
+    broker: Broker, topic: str
+) -> None:
+    send(broker, topic, ["old"])
+    with broker.consumer(topic, topic, consume_from="last") as consumer:
+        assert consumer.poll(1, 0.0) == []
+    send(broker, topic, ["new"])
+    with broker.consumer(topic, topic, consume_from="last") as consumer:
+        assert [message.text for message in consumer.poll(timeout=SECONDS)] == ["new"]
+
+
 def test_two_threads_close_a_consumer_at_once(broker: Broker, topic: str) -> None:
     send(broker, topic, ["one"])
     consumer = broker.consumer(topic, topic, **FIRST).start()
