@@ -110,6 +110,17 @@ def send(broker: LocalBroker, topic: str, numbers: range) -> None:
             producer.send(topic, str(number), queue_id=number % QUEUES)
 
 
+def await_both(broker: LocalBroker, topic: str, program: Program) -> None:
+    """Send until both processes have handled a message: one that starts first can handle all that is there."""
+    count = iter(range(MESSAGES, 1_000_000))
+
+    def both_work() -> bool:
+        send(broker, topic, range(first := next(count) * QUEUES, first + QUEUES))
+        return len(program.pids) == 2
+
+    await_that(both_work, "both processes handle messages")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_lost_with_processes_that_are_killed(
     number: signal.Signals, started: LocalBroker, where: object, tmp_path: Path
@@ -125,13 +136,7 @@ def test_nothing_is_lost_with_processes_that_are_killed(
         await_that(
             lambda: f"process {killed} of group {topic} ended with exit code -9" in program.log, "it is reported"
         )
-        count = iter(range(MESSAGES, 1_000_000))
-
-        def both_work() -> bool:
-            send(started, topic, range(first := next(count) * QUEUES, first + QUEUES))
-            return len(program.pids) == 2
-
-        await_that(both_work, "another process handles messages")
+        await_both(started, topic, program)
         assert "its handler failed; it is delivered again" in program.log
         pids = program.pids
         if number == signal.SIGINT:  # as a terminal does it
@@ -144,9 +149,9 @@ def test_nothing_is_lost_with_processes_that_are_killed(
 
 def test_processes_end_when_their_parent_is_killed(started: LocalBroker, where: object, tmp_path: Path) -> None:
     topic = f"orphans_{'local' if where == started.store else 'wire'}"
-    send(started, topic, range(MESSAGES))
+    send(started, topic, range(1))
     with running(tmp_path, where, topic) as program:
-        await_that(lambda: len(program.pids) == 2, "both processes handle messages")
+        await_both(started, topic, program)
         pids = program.pids
         program.process.kill()
         program.process.wait()
