@@ -76,8 +76,8 @@ class DatabaseOffsets:
                 self._execute(connection, f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}, {queue}, {key})")
                 connection.commit()
                 return
-            except Exception as error:
-                if is_last or not _is_taken(error):
+            except Exception:  # of the driver: a row of its catalog that exists, or the table
+                if is_last:
                     raise
             finally:
                 connection.close()

@@ -461,8 +461,7 @@ def test_flush_waits_for_answers(played: Played) -> None:
 def test_a_dropped_producer_ends_its_loop(played: Played) -> None:
     producer = played.producer()
     producer.send("orders", b"x")
-    (thread,) = (one for one in threading.enumerate() if one.name == "slipstream-producer")
-    reference = weakref.ref(producer)
+    thread, reference = producer._loop._thread, weakref.ref(producer)
     del producer
     gc.collect()
     assert reference() is None
