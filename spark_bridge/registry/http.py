@@ -6,13 +6,13 @@ Redirects are not followed and proxies of the environment not used: credentials 
 from __future__ import annotations
 
 import http.client
-import io
 import socket
 import ssl
 import time
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from ipc.timed_socket import TimedSocket
 from spark_bridge.registry.answers import ANSWER_BYTES_MAX, Registered, parsed_json, registered
 from spark_bridge.registry.errors import RegistryRefused, RegistryUnreachable, SchemaUnknown
 from spark_bridge.registry.place import RegistryPlace
@@ -23,7 +23,6 @@ ANSWER_S = 10.0  # of one attempt, all of it
 UNKNOWN_CODES = (40401, 40402, 40403)  # a subject, a version, a schema that is not there
 HTTP_OK, HTTP_NOT_FOUND, HTTP_TOO_MANY, HTTP_ERROR = 200, 404, 429, 500
 ACCEPTED = "application/vnd.schemaregistry.v1+json, application/json"
-READ_BYTES = 1 << 16
 
 
 class _Passing(Exception):
@@ -66,7 +65,7 @@ class HttpRegistry:
         deadline = time.monotonic() + ANSWER_S
         connection = http.client.HTTPConnection(self._url.hostname or "", self._url.port)
         plain = self._connected()
-        connection.sock = _Timed(plain, deadline)
+        connection.sock = TimedSocket(plain, deadline)
         try:
             base = self._url.path.rstrip("/")
             connection.putrequest("GET", base + path)
@@ -113,34 +112,3 @@ def _checked(asked: str, status: int, data: bytes) -> Any:
 def one_line(text: str) -> str:
     """A stranger's words as an error may show them."""
     return "".join(letter if letter.isprintable() else " " for letter in text)[:200].strip()
-
-
-class _Timed(io.RawIOBase):
-    """A socket as http.client uses one, each step of which ends by one deadline: also what drips byte by byte."""
-
-    def __init__(self, plain: socket.socket, deadline: float) -> None:
-        self._socket, self._deadline = plain, deadline
-
-    def _limit(self) -> None:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("no answer in time")
-        self._socket.settimeout(left)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._limit()
-        return self._socket.recv_into(buffer)
-
-    def sendall(self, data: bytes) -> None:
-        self._limit()
-        self._socket.sendall(data)
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """Return the stream that a response is read from."""
-        return io.BufferedReader(self, READ_BYTES)
-
-    def close(self) -> None:
-        """Do nothing: a response is read after the library has closed the sending side."""

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import io
 import socket
 import time
-from typing import Any, cast
+from typing import cast
 
 from engine.net.printable import printable
 from engine.net.rare_lines import RareLines
@@ -18,6 +17,7 @@ from engine.remoting.loop.role_tasks import RoleTasks
 from engine.settings.config import BrokerConfig
 from ipc.clock import monotonic_ms
 from ipc.host_port import host_port
+from ipc.timed_socket import TimedSocket
 
 LOOKUP_SECONDS = 3.0
 ANSWER_BYTES_MAX = 64 * 1024
@@ -87,13 +87,12 @@ def _of_address_server(domain: str, path: str) -> tuple[str, ...]:
     place = host_port(domain) or (domain, HTTP_PORT)
     asked = f"address server http://{place[0]}:{place[1]}{path}"
     try:
-        response = http.client.HTTPResponse(cast(socket.socket, _Answer(_answer_of(place, path))))
-        response.begin()
-        text = response.read().decode("ascii", "replace")
+        status, text = _answer_of(place, path)
     except (OSError, http.client.HTTPException) as error:
-        raise LookupFailed(f"{asked}: {printable(str(error)) or type(error).__name__}; is it running?") from None
-    if response.status != HTTP_OK:
-        raise LookupFailed(f"{asked}: it answers {response.status}; see rocketmq.namesrv.domain")
+        reason = "timed out" if isinstance(error, TimeoutError) else printable(str(error)) or type(error).__name__
+        raise LookupFailed(f"{asked}: {reason}; is it running?") from None
+    if status != HTTP_OK:
+        raise LookupFailed(f"{asked}: it answers {status}; see rocketmq.namesrv.domain")
     line = next(iter(text.strip().splitlines()), "")
     addresses = [part for part in map(str.strip, line.split(";")) if part]
     if not addresses or len(addresses) > ADDRESSES_MAX or not all(map(host_port, addresses)):
@@ -101,25 +100,14 @@ def _of_address_server(domain: str, path: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(addresses))
 
 
-def _answer_of(place: tuple[str, int], path: str) -> bytes:
-    """All that the server sends, until one deadline: also one that drips byte by byte."""
-    deadline, data = time.monotonic() + LOOKUP_SECONDS, bytearray()
-    with socket.create_connection(place, LOOKUP_SECONDS) as asking:
-        asking.sendall(f"GET {path} HTTP/1.1\r\nHost: {place[0]}:{place[1]}\r\nConnection: close\r\n\r\n".encode())
-        while len(data) <= ANSWER_BYTES_MAX:
-            asking.settimeout(max(0.001, deadline - time.monotonic()))
-            part = asking.recv(ANSWER_BYTES_MAX)
-            if not part:
-                break
-            data += part
-    return bytes(data)
-
-
-class _Answer:
-    """The bytes of an answer as http.client reads them from a socket."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def makefile(self, _mode: str) -> Any:
-        return io.BytesIO(self._data)
+def _answer_of(place: tuple[str, int], path: str) -> tuple[int, str]:
+    """The status and the text of an answer, its first ANSWER_BYTES_MAX bytes. Raises OSError, HTTPException."""
+    deadline, connection = time.monotonic() + LOOKUP_SECONDS, http.client.HTTPConnection(*place)
+    with socket.create_connection(place, LOOKUP_SECONDS) as plain:
+        connection.sock = TimedSocket(plain, deadline)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        data = response.read(ANSWER_BYTES_MAX)
+    if response.length and len(data) < ANSWER_BYTES_MAX:
+        raise http.client.IncompleteRead(data, response.length)
+    return response.status, data.decode("ascii", "replace")
