@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from engine.clients.blocks import COPIED, Block, MappedMessage, mapped_message
 from engine.clients.cluster import log
+from engine.clients.consuming.back_off import sent_to
 from engine.clients.consuming.shelf import HandedBlock
 from engine.clients.measure_kernel import Part
 from engine.clients.names import ClientError
@@ -99,5 +100,4 @@ def _note(records: Records, row: int, error: MalformedData) -> None:
 
 def _topics_sent_to(records: Records) -> pa.StringArray:
     """The topics that messages were sent to, also those that come through a retry topic."""
-    sent_to, stored = records.property_value(RETRY_TOPIC).to_pylist(), records.topic.to_pylist()
-    return texts([one or other for one, other in zip(sent_to, stored, strict=True)])
+    return texts([*map(sent_to, records.topic.to_pylist(), records.property_value(RETRY_TOPIC).to_pylist())])

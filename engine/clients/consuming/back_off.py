@@ -52,6 +52,11 @@ def delay_level(reconsume_times: int) -> int:
     return LEVEL_OF_FIRST_FAILURE + reconsume_times
 
 
+def sent_to(topic: str, retry_topic: str | None) -> str:
+    """Return the topic that a message was sent to, where it comes again through a group's retry topic."""
+    return retry_topic or topic if topic.startswith(RETRY_PREFIX) else topic
+
+
 def first_topic(message: Message, group: str) -> str:
     """Return the topic that the message was sent to before its first failure."""
     if message.topic == RETRY_PREFIX + group:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Protocol
 
-from engine.clients.consuming.back_off import BROKER_DECIDES
+from engine.clients.consuming.back_off import BROKER_DECIDES, sent_to
 from engine.clients.consuming.shelf import Handed
 from store.message.compression import body_of
 from store.message.properties import RETRY_TOPIC, UNIQ_KEY
 from store.message.record import SysFlag
-from store.message.topics import RETRY_PREFIX
 
 
 class Source(Protocol):
@@ -65,8 +64,7 @@ class ReceivedMessage:
     @property
     def topic(self) -> str:
         """The topic that it was sent to, also when it is delivered again through the group's retry topic."""
-        topic = self.handed.message.topic
-        return self.properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_PREFIX) else topic
+        return sent_to(self.handed.message.topic, self.properties.get(RETRY_TOPIC))
 
     @property
     def properties(self) -> dict[str, str]:

@@ -7,7 +7,6 @@ import gc
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,37 +14,25 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from engine.clients.blocks import blocks_of
+from engine.clients.cluster import Place
+from engine.clients.consuming.arrow_batches import columns_named, made_batches
+from engine.clients.consuming.assigned_queue import AssignedQueue
 from engine.clients.consuming.database_offsets import DatabaseOffsets
+from engine.clients.consuming.shelf import HandedBlock
 from engine.clients.names import ClientError
 from engine.clients.sending.messages import send_fields
 from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.sockets.client import RemotingClient
 from ipc import extras
 from spark_bridge.scanning import scan
-from store.message.record import SysFlag
-from tests.engine.clients.consuming.test_consumer import FIRST, SIZES, Broker, send
+from store.message import properties as property_string
+from store.message.record import SysFlag, encode
+from store.message.walk_kernel import ALL_TAGS
 from tests.engine.clients.consuming.test_local_consumer import item
 from tests.harness.conditions import SECONDS
+from tests.harness.consumers import FIRST, SIZES, Broker, make_batch_topic, send
 from tools.common.local_broker import LocalBroker
-
-
-@pytest.fixture(scope="module", params=["4.9", "5"])
-def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("batches") / "b", compat=request.param, **SIZES) as broker:
-        assert isinstance(broker, Broker)
-        yield broker
-
-
-@pytest.fixture(params=["local", "wire"])
-def broker(request: pytest.FixtureRequest, started: Broker) -> Broker:
-    started.is_local = request.param == "local"
-    return started
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A topic and a group of the test's own."""
-    return "".join(one if one.isalnum() else "_" for one in request.node.name)[:100]
 
 
 def send_raw(
@@ -131,12 +118,7 @@ def test_the_messages_of_an_inner_batch_are_rows(tmp_path: Path) -> None:
     with Broker(tmp_path / "b", compat="5", **SIZES) as broker:
         assert isinstance(broker, Broker)
         with RemotingClient(broker.address, timeout=120.0) as client:
-            fields = {
-                "topic": "t", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
-                "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
-                "attributes": "+queue.type=BatchCQ",
-            }  # fmt: skip
-            client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+            make_batch_topic(client)
         for first in (0, 3):
             body = b"".join(item(str(number).encode()) for number in range(first, first + 3))
             send_raw(broker, "t", body, code=RequestCode.SEND_BATCH_MESSAGE)
@@ -264,3 +246,13 @@ def test_what_batches_cannot_do_is_refused(broker: Broker, topic: str, monkeypat
     with pytest.raises(extras.ExtraMissing, match=r"batches of messages needs the package pyarrow.*log\[arrow\]"):
         consumer.batches_awaited()
     consumer.close()
+
+
+def test_a_row_shows_another_topic_only_where_it_came_through_a_retry_topic() -> None:
+    handed = []
+    for topic in ("%RETRY%g", "another"):
+        properties = property_string.format({"RETRY_TOPIC": "orders"})
+        [block] = blocks_of(encode(topic=topic, body=b"x", properties=properties), ALL_TAGS, 0, "b")
+        handed.append(HandedBlock(block, AssignedQueue(Place(topic, "b", 0), 0), 0))
+    [made] = made_batches(handed, columns_named(["topic"]))
+    assert made.batch.column("topic").to_pylist() == ["orders", "another"]

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -22,71 +21,21 @@ import pytest
 
 from engine.clients.cluster import Place
 from engine.clients.consuming import member
-from engine.clients.consuming.consumer import Consumer, Topics
+from engine.clients.consuming.consumer import Consumer
 from engine.clients.consuming.received import ReceivedMessage
 from engine.clients.consuming.requests import Subscription
 from engine.clients.loop_thread import ClientClosed, ForeignClient
 from engine.clients.names import ClientError
-from engine.producer import Producer
 from engine.protocol.clients.lock_bodies import request_body
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerRefused, RemotingClient
-from engine.shared_memory.cursors import BrokerCounters
 from ipc.clock import wall_ms
 from store.message.topics import DEAD_PREFIX
-from store.reading import extent
 from tests.harness.conditions import SECONDS, await_that
+from tests.harness.consumers import FIRST, SIZES, Broker, send
 from tests.harness.served_names import Serving
 from tools.common.local_broker import LocalBroker
-
-SIZES = {
-    "mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536, "brokerName": "b",
-    "messageDelayLevel": "1s " * 17 + "1s", "brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": 600_000,
-}  # fmt: skip
-FIRST = {"consume_from": "first", "timeout": 120.0}
-
-
-class Broker(LocalBroker):
-    """A broker with consumers that read its store on their host, or pull from its address."""
-
-    is_local = True
-
-    def consumer(self, group: str, topics: Topics, **options: Any) -> Consumer:
-        if self.is_local:
-            return Consumer(self.store, group, topics, **options)
-        return Consumer(None, group, topics, broker=self.address, **options)
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-
-@pytest.fixture(scope="module", params=["4.9", "5"])
-def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("consumer") / "b", compat=request.param, **SIZES) as broker:
-        assert isinstance(broker, Broker)
-        yield broker
-
-
-@pytest.fixture(params=["local", "wire"])
-def broker(request: pytest.FixtureRequest, started: Broker) -> Broker:
-    started.is_local = request.param == "local"
-    return started
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A topic and a group of the test's own."""
-    return "".join(one if one.isalnum() else "_" for one in request.node.name)[:100]
-
-
-def send(broker: Broker, topic: str, bodies: list[str], queue_id: int | None = 0, **fields: Any) -> None:
-    with Producer(broker.store, timeout=120.0) as producer:
-        for body in bodies:
-            producer.send(topic, body, queue_id=queue_id, **fields)
-    counters = BrokerCounters.attach(extent.require_running(broker.store).region_directory)
-    await_that(lambda: counters.reput_from_offset.read() == counters.max_physical_offset.read(), "all is in its queue")
 
 
 def taken(broker: Broker, topic: str, count: int, **options: Any) -> list[str]:

@@ -35,6 +35,7 @@ from store.files.segment_files import named_files
 from store.message.record import SysFlag
 from store.reading import extent
 from tests.harness.conditions import SECONDS, await_that, is_in_futex_wait
+from tests.harness.consumers import make_batch_topic
 from tools.common.local_broker import LocalBroker
 
 SEGMENT = 64 * 1024
@@ -259,12 +260,7 @@ def item(body: bytes) -> bytes:
 def test_the_messages_of_an_inner_batch_come_one_by_one(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", compat="5", **SIZES) as broker:
         with RemotingClient(f"127.0.0.1:{broker.port}", timeout=120.0) as client:
-            topic = {
-                "topic": "t", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
-                "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
-                "attributes": "+queue.type=BatchCQ",
-            }  # fmt: skip
-            client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic)
+            make_batch_topic(client)
             for first in (0, 3):
                 body = b"".join(item(str(number).encode()) for number in range(first, first + 3))
                 client.ask(RequestCode.SEND_BATCH_MESSAGE, {**send_fields("p", "t", 0, "", 1), "m": "true"}, body)
