@@ -1,4 +1,4 @@
-"""A history: producers and consumers at a broker of ours, of which something is killed at seeded moments."""
+"""A history: producers and consumers at a Slipstream broker, while processes are killed at seeded moments."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Play:
     history: History = field(default_factory=History)
     cast: tuple[str, ...] = ("java", "java")
     sender: str = "java"
-    words: tuple[str, ...] = ()  # more that consumers are told
+    words: tuple[str, ...] = ()  # further arguments of consumers
     settle_seconds: float = SETTLE_SECONDS
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A slave of ours takes its master's place while producers and consumers run, Java's and Python's: they go on."""
+"""Producers and consumers in Java and Python go on while a slave takes the place of its master."""
 
 from __future__ import annotations
 
